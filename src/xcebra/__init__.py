@@ -1,0 +1,17 @@
+"""Which neurons carry this behaviour? Identifiable attribution maps for neural time series."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from xcebra import caveats, datasets, metrics
+from xcebra.attribution import AttributionMap
+from xcebra.estimator import XCEBRA
+from xcebra.recording import Recording
+
+try:
+    __version__ = version("xcebra")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+unknown"
+
+__all__ = ["XCEBRA", "AttributionMap", "Recording", "caveats", "datasets", "metrics"]

@@ -1,0 +1,38 @@
+"""Warning categories: every warning the package gives can be silenced by its class."""
+
+from __future__ import annotations
+
+import warnings
+
+
+class XcebraWarning(UserWarning):
+    """Parent of every warning given by this package."""
+
+
+class SilentNeuronWarning(XcebraWarning):
+    """Some neurons never change; they are kept and score exactly zero."""
+
+
+class ShortRecordingWarning(XcebraWarning):
+    """Epochs were dropped, or nothing could be held out."""
+
+
+class MissingLabelWarning(XcebraWarning):
+    """Some label samples are NaN and take no part in that label's pairs."""
+
+
+class LabelKindWarning(XcebraWarning):
+    """The kind of an integer label was assumed."""
+
+
+class InterruptedFitWarning(XcebraWarning):
+    """Training was stopped by the user; what was learned is kept."""
+
+
+class UnlearnedLabelWarning(XcebraWarning):
+    """A map is asked for a block whose objective was not learned better than chance."""
+
+
+def warn(message: str, category: type[XcebraWarning]) -> None:
+    """Give a warning of one of the categories above."""
+    warnings.warn(message, category, stacklevel=3)

@@ -1,0 +1,162 @@
+"""The encoder: standardised neurons, their principal components, a small network, bounded output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xcebra.epochs import Epochs
+from xcebra.jacobian import register_slope
+from xcebra.recording import Recording, chunks
+
+# Components with less variance than this share of a neuron's own are directions the data never visits.
+_VISITED = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """A fixed linear map in front of the network: ``((x - mean) / scale) @ loadings``.
+
+    The loadings' columns are orthonormal, so norms and pseudo-inverses taken in the components are
+    those of the standardised neurons. Silent neurons have scale 0 and loadings exactly 0.
+
+    Parameters
+    ----------
+    mean, scale : ndarray of shape (n_neurons,)
+    loadings : ndarray of shape (n_neurons, n_components)
+    """
+
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    loadings: NDArray[np.float64]
+
+    @classmethod
+    def measure(cls, recording: Recording, epochs: Epochs, *, project: bool) -> Inputs:
+        """Measure mean, scale and, with ``project``, principal components in one pass over time."""
+        n, total, products = 0, 0.0, 0.0
+        origin = recording.rows(slice(int(epochs.starts[0]), int(epochs.starts[0]) + 1))[0]
+        for chunk in chunks(recording.neural, epochs):
+            # Measured from one sample, so that a large offset costs no digits.
+            x = np.asarray(chunk, dtype=np.float64) - origin
+            n += len(x)
+            total = total + x.sum(axis=0)
+            products = products + x.T @ x
+        shift = total / n
+        covariance = products / n - np.outer(shift, shift)
+        variance = np.diag(covariance).copy()
+        floor = 1e-12 * np.maximum(np.square(shift), np.square(origin.astype(np.float64)))
+        active = variance > np.maximum(floor, np.finfo(np.float64).tiny)
+        scale = np.where(active, np.sqrt(np.maximum(variance, 0.0)), 0.0)
+        eye = np.eye(len(scale))[:, active]
+        if project and active.any():
+            reciprocal = 1 / scale[active]
+            correlation = covariance[np.ix_(active, active)] * np.outer(reciprocal, reciprocal)
+            values, vectors = np.linalg.eigh(correlation)
+            eye = eye @ vectors[:, values > _VISITED][:, ::-1]
+        return cls(origin + shift, scale, eye)
+
+    @property
+    def silent(self) -> NDArray[np.int64]:
+        """Neurons that never change."""
+        return np.flatnonzero(self.scale == 0)
+
+
+class Bound(nn.Module):
+    """Smooth limit ``limit * tanh(z / limit)``: the identity near zero, never beyond the limit."""
+
+    def __init__(self, limit: float) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.limit * torch.tanh(z / self.limit)
+
+    def slope(self, z: Tensor) -> Tensor:
+        """Derivative at ``z``."""
+        return 1 - torch.tanh(z / self.limit).square()
+
+
+register_slope(Bound, lambda layer, z: layer.slope(z))  # type: ignore[operator]
+
+
+class UnitBlocks(nn.Module):
+    """Scale every block of latents to unit length."""
+
+    def __init__(self, blocks: list[slice]) -> None:
+        super().__init__()
+        self.blocks = blocks
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.cat([F.normalize(z[:, block], dim=1) for block in self.blocks], dim=1)
+
+
+class Encoder(nn.Module):
+    """Raw neural activity in, embedding out.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    n_latents : int
+    limit : float
+        Bound of the outputs.
+    unit_blocks : list of slice, optional
+        Blocks of unit length (cosine similarity) in place of the bound.
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    reciprocal: Tensor
+    loadings: Tensor
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        n_latents: int,
+        *,
+        limit: float,
+        unit_blocks: list[slice] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        silent = inputs.scale == 0
+        reciprocal = np.where(silent, 0.0, 1 / np.where(silent, 1.0, inputs.scale))
+        for name, value in {
+            "mean": inputs.mean,
+            "scale": inputs.scale,
+            "reciprocal": reciprocal,
+            "loadings": inputs.loadings,
+        }.items():
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
+        # The paper's widths: 30, 30 and 10 units per latent.
+        widths = [inputs.loadings.shape[1], 30 * n_latents, 30 * n_latents, 10 * n_latents]
+        layers: list[nn.Module] = []
+        for before, after in zip(widths, widths[1:], strict=False):
+            layers += [_linear(before, after, generator), nn.GELU()]
+        layers.append(_linear(widths[-1], n_latents, generator))
+        layers.append(UnitBlocks(unit_blocks) if unit_blocks else Bound(limit))
+        self.network = nn.Sequential(*layers)
+
+    def components(self, x: Float[Tensor, "sample neuron"]) -> Float[Tensor, "sample component"]:
+        """Standardise and project raw activity: what the network itself sees."""
+        return ((x - self.mean) * self.reciprocal) @ self.loadings
+
+    def forward(self, x: Float[Tensor, "sample neuron"]) -> Float[Tensor, "sample latent"]:
+        return self.network(self.components(x))
+
+
+def _linear(before: int, after: int, generator: torch.Generator | None) -> nn.Linear:
+    """A linear layer with torch's usual initial weights, drawn from our own generator."""
+    layer = nn.utils.skip_init(nn.Linear, before, after)
+    reach = max(before, 1) ** -0.5
+    with torch.no_grad():
+        for parameter in (layer.weight, layer.bias):
+            parameter.uniform_(-reach, reach, generator=generator)
+    return layer

@@ -1,0 +1,109 @@
+"""Stretches of uninterrupted recording. No pair in time, and no window, may cross their borders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Epochs:
+    """Half-open stretches ``[start, stop)`` of sample indices, in order, not overlapping.
+
+    Parameters
+    ----------
+    starts, stops : ndarray of shape (n_epochs,)
+        First sample of each epoch, and the one after its last.
+    """
+
+    starts: IntArray
+    stops: IntArray
+
+    @classmethod
+    def check(cls, epochs: Iterable[tuple[int, int]] | Epochs | None, n_times: int) -> Epochs:
+        """Turn what a user gave into epochs of a recording with ``n_times`` samples.
+
+        Raises
+        ------
+        ValueError
+            If an epoch is empty, outside the recording, not made of whole numbers, or overlaps
+            the one before it.
+        """
+        if isinstance(epochs, Epochs):
+            epochs = epochs.pairs()
+        if epochs is None:
+            return cls(np.array([0]), np.array([n_times]))
+        try:
+            table = np.array([tuple(epoch) for epoch in epochs], dtype=float)
+        except (TypeError, ValueError):
+            table = np.empty((0, 0))
+        if table.ndim != 2 or table.shape[1:] != (2,) or len(table) == 0:
+            raise ValueError(
+                "epochs must be a list of (start, stop) sample indices, for instance "
+                f"[(0, 500), (600, {n_times})]; got {epochs!r}"
+            )
+        if not np.array_equal(table, np.round(table)):
+            raise ValueError(
+                f"epochs must hold whole sample indices, got {epochs!r}; "
+                "multiply times by the sampling rate and round them"
+            )
+        starts, stops = table.astype(np.int64).T
+        for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+            if not 0 <= start < stop <= n_times:
+                raise ValueError(
+                    f"epochs[{i}] is ({start}, {stop}), but an epoch needs "
+                    f"0 <= start < stop <= {n_times}, the number of samples"
+                )
+            if i and start < stops[i - 1]:
+                raise ValueError(
+                    f"epochs[{i}] starts at {start}, before epochs[{i - 1}] stops at "
+                    f"{stops[i - 1]}; sort the epochs and merge those that overlap"
+                )
+        return cls(starts, stops)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def lengths(self) -> IntArray:
+        """Number of samples in each epoch."""
+        return self.stops - self.starts
+
+    @property
+    def size(self) -> int:
+        """Number of samples in all epochs."""
+        return int(self.lengths.sum())
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """The epochs as plain (start, stop) tuples."""
+        return [(int(a), int(b)) for a, b in zip(self.starts, self.stops, strict=True)]
+
+    def indices(self) -> IntArray:
+        """Every sample index inside an epoch, in order."""
+        return np.concatenate([np.arange(a, b) for a, b in self.pairs()])
+
+    def stop_of(self, times: IntArray) -> IntArray:
+        """Where the epoch that holds each of ``times`` ends."""
+        return self.stops[np.searchsorted(self.starts, times, side="right") - 1]
+
+    def longer_than(self, n: int) -> Epochs:
+        """The epochs with more than ``n`` samples."""
+        keep = self.lengths > n
+        return Epochs(self.starts[keep], self.stops[keep])
+
+    def split(self, held_out: float) -> tuple[Epochs, Epochs]:
+        """Cut every epoch in two: its first part, and the last share ``held_out`` of it."""
+        cuts = self.stops - np.floor(self.lengths * held_out).astype(np.int64)
+        return Epochs(self.starts, cuts), Epochs(cuts, self.stops).longer_than(0)
+
+    def draw(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Draw ``n`` samples uniformly, with replacement, in memory that does not grow with time."""
+        ends = np.cumsum(self.lengths)
+        flat = rng.integers(ends[-1], size=n)
+        which = np.searchsorted(ends, flat, side="right")
+        return self.stops[which] - (ends[which] - flat)

@@ -1,0 +1,158 @@
+"""What a label means: continuous, circular or discrete, with missing samples and a delay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcebra.caveats import LabelKindWarning, MissingLabelWarning, warn
+from xcebra.epochs import Epochs
+
+KINDS = ("continuous", "discrete", "circular")
+_MOST_CLASSES = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Label:
+    """One label as points in a space where distances mean something.
+
+    Parameters
+    ----------
+    name : str
+    kind : {"continuous", "discrete", "circular"}
+    points : ndarray of shape (n_times, n_columns)
+        The values; for circular labels cosine and sine; for discrete ones one column per class.
+    valid : ndarray of shape (n_times,)
+        False where the label is missing.
+    """
+
+    name: str
+    kind: str
+    points: NDArray[np.float64]
+    valid: NDArray[np.bool_]
+
+    @property
+    def width(self) -> int:
+        """Dimensions an embedding needs for it: columns, 2 for an angle, classes - 1 up to 3."""
+        columns = self.points.shape[1]
+        return min(columns - 1, 3) if self.kind == "discrete" else columns
+
+    def codes(self) -> NDArray[np.int64]:
+        """Class of every sample of a discrete label."""
+        return self.points.argmax(axis=1)
+
+    def rows(self, keep: slice) -> Label:
+        """The same label at fewer times."""
+        return Label(self.name, self.kind, self.points[keep], self.valid[keep])
+
+
+def make_label(name: str, values: NDArray[Any], kind: str | None) -> Label:
+    """Encode checked values of shape (n_times, n_columns) by their kind.
+
+    Raises
+    ------
+    ValueError
+        If the values do not fit the kind, or do not change.
+    """
+    where = f"label {name!r}"
+    kind = kind or _assumed_kind(name, values)
+    if kind == "discrete":
+        return _discrete(name, values)
+    if values.dtype.kind in "US":
+        raise ValueError(
+            f"{where} holds text, got {values[0, 0]!r}; say label_kind={{{name!r}: 'discrete'}} "
+            "for class names, or convert it to numbers"
+        )
+    points = values.astype(np.float64)
+    valid = ~np.isnan(points).any(axis=1)
+    if kind == "circular":
+        points = _on_circle(where, points, valid)
+    if not valid.any():
+        raise ValueError(f"{where} is missing (NaN) everywhere; leave it out")
+    spread = np.ptp(points[valid], axis=0)
+    if not spread.all():
+        column = int(np.argmin(spread))
+        raise ValueError(
+            f"{where} is constant (column {column} is always {points[valid][0, column]:g}); "
+            "a label must change to make pairs; leave that column out"
+        )
+    return Label(name, kind, points, valid)
+
+
+def _assumed_kind(name: str, values: NDArray[Any]) -> str | None:
+    if values.dtype.kind == "b":
+        return "discrete"
+    if values.dtype.kind not in "iu":
+        return "continuous"
+    n_classes = len(np.unique(values, axis=0))
+    kind = "discrete" if n_classes <= _MOST_CLASSES else "continuous"
+    warn(
+        f"label {name!r} holds integers with {n_classes} different values and was taken as {kind}; "
+        f"say label_kind={{{name!r}: 'continuous'}} or 'discrete' to be sure",
+        LabelKindWarning,
+    )
+    return kind
+
+
+def _discrete(name: str, values: NDArray[Any]) -> Label:
+    valid = np.ones(len(values), dtype=bool)
+    if values.dtype.kind == "f":
+        valid = ~np.isnan(values).any(axis=1)
+    classes, codes = np.unique(values[valid], axis=0, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"label {name!r} is constant: it has {len(classes)} class; "
+            "a label must change to make pairs; leave it out"
+        )
+    points = np.zeros((len(values), len(classes)))
+    points[np.flatnonzero(valid), codes.reshape(-1)] = 1.0
+    return Label(name, "discrete", points, valid)
+
+
+def _on_circle(where: str, points: NDArray[np.float64], valid: NDArray[np.bool_]) -> Any:
+    if points.shape[1] == 1:
+        angle = points[:, 0]
+        span = np.ptp(angle[valid]) if valid.any() else 0.0
+        if span > 4 * np.pi:
+            raise ValueError(
+                f"{where} is circular, so it must be an angle in radians, but it spans {span:g}; "
+                "convert degrees with np.deg2rad"
+            )
+        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    norms = np.linalg.norm(points[valid], axis=1)
+    if points.shape[1] != 2 or not np.allclose(norms, 1.0, atol=1e-3):
+        raise ValueError(
+            f"{where} is circular, so it must be one column of angles in radians, or two columns "
+            f"with their cosine and sine; got {points.shape[1]} columns, norm up to "
+            f"{norms.max(initial=0.0):g}; give several angles as several labels"
+        )
+    return points
+
+
+def delay_label(label: Label, delay: int, epochs: Epochs) -> Label:
+    """Pair the activity at ``t`` with the label at ``t + delay``, inside each epoch."""
+    if delay == 0:
+        return label
+    points = label.points.copy()
+    valid = np.zeros_like(label.valid)
+    for start, stop in epochs.pairs():
+        n = stop - start - abs(delay)
+        if n > 0:
+            to = start + max(0, -delay)
+            points[to : to + n] = label.points[to + delay : to + delay + n]
+            valid[to : to + n] = label.valid[to + delay : to + delay + n]
+    return Label(label.name, label.kind, points, valid)
+
+
+def warn_missing(label: Label, epochs: Epochs) -> None:
+    """Say once how many samples of a label are missing."""
+    missing = sum(int((~label.valid[a:b]).sum()) for a, b in epochs.pairs())
+    if missing:
+        warn(
+            f"label {label.name!r} is missing (NaN) at {missing} of {epochs.size} samples; these "
+            "are left out of its pairs",
+            MissingLabelWarning,
+        )

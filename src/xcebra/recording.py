@@ -1,0 +1,206 @@
+"""A recording: neural activity, labels and epochs, checked once so that later code can trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcebra.epochs import Epochs
+
+_CHUNK_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """Neural activity over time with the behaviour that was measured beside it.
+
+    Parameters
+    ----------
+    neural : array-like or DataFrame of shape (n_times, n_neurons)
+        Activity. Kept as float32; a memory-mapped array is used in place, in the file's own type.
+    labels : mapping of str to array-like of shape (n_times,) or (n_times, n_columns), optional
+        Behaviour. NaN marks missing samples.
+    epochs : list of (start, stop), optional
+        Uninterrupted stretches, in samples; the whole recording if not given.
+    neuron_names : sequence of str, optional
+        Taken from a DataFrame's columns, else ``"0"``, ``"1"``, ...
+    latents, ground_truth : mapping, optional
+        What only simulations know: the factors over time, and for each factor whether a neuron
+        is connected to it.
+
+    Raises
+    ------
+    ValueError
+        With every problem found, not only the first.
+    """
+
+    neural: NDArray[Any]
+    labels: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    epochs: Epochs | None = None
+    neuron_names: tuple[str, ...] = ()
+    latents: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    ground_truth: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        problems: list[str] = []
+        names = self.neuron_names or _column_names(self.neural)
+        neural = _check_neural(self.neural, problems)
+        n_times, n_neurons = neural.shape if neural.ndim == 2 else (None, None)
+        labels = {
+            str(name): _check_label(str(name), values, n_times, problems)
+            for name, values in self.labels.items()
+        }
+        epochs: Epochs | None = None
+        if n_times is not None:
+            try:
+                epochs = Epochs.check(self.epochs, n_times)
+            except ValueError as error:
+                problems.append(str(error))
+        if names and n_neurons is not None and len(names) != n_neurons:
+            problems.append(
+                f"neuron_names has {len(names)} entries, but there are {n_neurons} neurons"
+            )
+        if problems:
+            raise ValueError("; ".join(problems))
+        set_ = object.__setattr__
+        set_(self, "neural", neural)
+        set_(self, "labels", labels)
+        set_(self, "epochs", epochs)
+        set_(self, "neuron_names", tuple(map(str, names or range(n_neurons or 0))))
+
+    @property
+    def n_times(self) -> int:
+        """Number of samples."""
+        return int(self.neural.shape[0])
+
+    @property
+    def n_neurons(self) -> int:
+        """Number of neurons."""
+        return int(self.neural.shape[1])
+
+    def rows(self, times: NDArray[np.int64] | slice) -> NDArray[np.float32]:
+        """Activity at ``times`` as contiguous float32; only these rows are read."""
+        return np.ascontiguousarray(self.neural[times], dtype=np.float32)
+
+
+def chunks(array: NDArray[Any], epochs: Epochs | None = None) -> Iterator[NDArray[Any]]:
+    """Go through an array's rows in views of about 32 MB, so that nothing is copied whole."""
+    row_bytes = max(1, int(np.prod(array.shape[1:])) * 8)
+    step = max(1, _CHUNK_BYTES // row_bytes)
+    for start, stop in epochs.pairs() if epochs is not None else [(0, len(array))]:
+        for at in range(start, stop, step):
+            yield array[at : min(at + step, stop)]
+
+
+def is_memory_mapped(array: Any) -> bool:
+    """Whether an array, or what it is a view of, is backed by a file."""
+    while array is not None:
+        if isinstance(array, np.memmap):
+            return True
+        array = getattr(array, "base", None)
+    return False
+
+
+def _column_names(table: Any) -> tuple[str, ...]:
+    columns = getattr(table, "columns", None)
+    return () if columns is None else tuple(str(name) for name in columns)
+
+
+def _check_neural(neural: Any, problems: list[str]) -> NDArray[Any]:
+    array = np.asarray(neural)
+    if array.ndim != 2 or 0 in array.shape:
+        problems.append(
+            f"neural must have two dimensions (time, neuron), none of them empty; got shape "
+            f"{array.shape}; one neuron is given as x[:, None], trials as epochs of one long array"
+        )
+        return array
+    if array.dtype.kind not in "fiub":
+        problems.append(
+            f"neural must hold numbers, got dtype {array.dtype}; convert it with astype(float)"
+        )
+        return array
+    if not is_memory_mapped(array):
+        with np.errstate(over="ignore"):
+            array = np.ascontiguousarray(array, dtype=np.float32)
+    bad = first_non_finite(array)
+    if bad is not None:
+        time, neuron = bad
+        problems.append(
+            f"neural has {_spell(array[time, neuron])} at time {time}, neuron {neuron} (the first "
+            "NaN or inf); fill or cut such samples, for instance with epochs around them"
+        )
+    return array
+
+
+def first_non_finite(array: NDArray[Any]) -> tuple[int, int] | None:
+    """Row and column of the first NaN or inf, or None."""
+    if array.dtype.kind != "f":
+        return None
+    at = 0
+    for chunk in chunks(array):
+        # A sum in float64 is finite if and only if every float32 is; the full look costs memory.
+        with np.errstate(invalid="ignore", over="ignore"):
+            suspicious = not np.isfinite(chunk.sum(dtype=np.float64))
+        if suspicious:
+            bad = ~np.isfinite(chunk)
+            if bad.any():
+                time, neuron = np.argwhere(bad)[0]
+                return at + int(time), int(neuron)
+        at += len(chunk)
+    return None
+
+
+def _spell(value: Any) -> str:
+    return "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def _check_label(
+    name: str, values: Any, n_times: int | None, problems: list[str]
+) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.dtype == object:
+        try:
+            array = array.astype(float)
+        except (TypeError, ValueError):
+            array = array.astype(str)
+    if array.ndim == 1:
+        array = array[:, None]
+    where = f"label {name!r}"
+    if array.ndim != 2 or array.shape[1] == 0:
+        problems.append(
+            f"{where} must have shape (time,) or (time, column), got {np.shape(values)}"
+        )
+    elif n_times is not None and len(array) != n_times:
+        problems.append(
+            f"{where} has {len(array)} samples, but the neural data has {n_times}; "
+            "resample one of them so that each row is the same moment"
+        )
+    elif array.dtype.kind == "f" and np.isinf(array).any():
+        time, column = np.argwhere(np.isinf(array))[0]
+        problems.append(
+            f"{where} has {_spell(array[time, column])} at time {time}, column {column}; "
+            "use NaN where the label is missing"
+        )
+    elif array.dtype.kind not in "fiubUS":
+        problems.append(f"{where} must hold numbers or class names, got dtype {array.dtype}")
+    return array
+
+
+def as_labels(y: Any) -> dict[str, Any]:
+    """What a user may pass as ``y`` -- array, DataFrame, mapping or None -- as named labels."""
+    if y is None:
+        return {}
+    if isinstance(y, Mapping):
+        if not y:
+            raise ValueError("y is an empty mapping; pass None to learn from time alone")
+        return {str(name): values for name, values in y.items()}
+    return {"label": y}
+
+
+def as_recording(X: Any, y: Any = None, epochs: Iterable[tuple[int, int]] | None = None) -> Recording:
+    """Make a checked recording of plain arrays."""
+    return Recording(X, as_labels(y), epochs)  # type: ignore[arg-type]

@@ -1,0 +1,270 @@
+"""From what the user wrote to what the fit uses: recipes, defaults, and one round of checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from xcebra.caveats import ShortRecordingWarning, warn
+from xcebra.epochs import Epochs
+from xcebra.labels import KINDS, Label
+
+HELD_OUT = 0.1
+_LEAST_HELD_OUT = 50
+_DEFAULT_TIME_DIMS = 4
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A complete set of choices; None means that the data decides.
+
+    ``smooth`` and ``basis`` are how a map is made when the user does not say.
+    """
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    schedule: str
+    jacobian_weight: float
+    temperature: float | None
+    time_offset: int | None
+    include_positive: bool
+    exclude_self: bool
+    project: bool
+    limit: float
+    method: str
+    basis: str
+    smooth: int
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "xcebra": Recipe(
+        steps=2000,
+        batch_size=1024,
+        learning_rate=1e-3,
+        schedule="one-cycle",
+        jacobian_weight=0.05,
+        temperature=None,
+        time_offset=None,
+        include_positive=True,
+        exclude_self=True,
+        project=True,
+        limit=5.0,
+        method="inverted-gradient",
+        basis="label",
+        smooth=16,
+    ),
+    "paper": Recipe(
+        steps=20_000,
+        batch_size=5000,
+        learning_rate=3e-4,
+        schedule="constant",
+        jacobian_weight=0.1,
+        temperature=1.0,
+        time_offset=1,
+        include_positive=False,
+        exclude_self=False,
+        project=False,
+        # The optimum has the box at +-7.07 for temperature 1 and steps of 0.1: see docs.
+        limit=10.0,
+        method="inverted-gradient",
+        basis="raw",
+        smooth=1,
+    ),
+}
+
+
+def choice(problems: list[str], name: str, value: Any, allowed: Any) -> None:
+    """Note a problem if a value is not among those allowed."""
+    if value not in tuple(allowed):
+        problems.append(f"{name} must be one of {list(allowed)}, got {value!r}")
+
+
+def number(
+    problems: list[str],
+    name: str,
+    value: Any,
+    *,
+    least: float,
+    whole: bool = False,
+    above: bool = False,
+) -> None:
+    """Note a problem if a value is not a number in range; None passes."""
+    if value is None:
+        return
+    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
+    sort = "a whole number" if whole else "a number"
+    limit = f"above {least:g}" if above else f"of {least:g} or more"
+    is_number = isinstance(value, kinds) and not isinstance(value, bool)
+    # Written so that NaN fails too.
+    if not is_number or not np.isfinite(value) or not (value > least if above else value >= least):
+        problems.append(f"{name} must be {sort} {limit}, got {value!r}")
+
+
+def check_parameters(params: Mapping[str, Any]) -> None:
+    """Check everything about the constructor's arguments that needs no data.
+
+    Raises
+    ------
+    ValueError
+        With every problem found.
+    """
+    problems: list[str] = []
+    choice(problems, "recipe", params["recipe"], RECIPES)
+    choice(problems, "objective", params["objective"], ("contrastive", "regression"))
+    choice(problems, "distance", params["distance"], ("euclidean", "cosine"))
+    choice(problems, "time_on", params["time_on"], ("all", "block"))
+    number(problems, "steps", params["steps"], least=1, whole=True)
+    number(problems, "batch_size", params["batch_size"], least=2, whole=True)
+    number(problems, "learning_rate", params["learning_rate"], least=0, above=True)
+    number(problems, "temperature", params["temperature"], least=0, above=True)
+    number(problems, "time_offset", params["time_offset"], least=1, whole=True)
+    number(problems, "time_dims", params["time_dims"], least=0, whole=True)
+    number(problems, "jacobian_weight", params["jacobian_weight"], least=0)
+    if params["progress"] not in (None, True, False):
+        problems.append(f"progress must be True, False or None, got {params['progress']!r}")
+    if problems:
+        raise ValueError("; ".join(problems))
+
+
+def named(
+    problems: list[str], argument: str, value: Any, names: list[str], default: Any
+) -> dict[str, Any]:
+    """Spread an argument over the labels: one value for all, or a mapping by name."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(names, default if value is None else value)
+    for unknown in set(map(str, value)) - set(names):
+        problems.append(f"{argument} names {unknown!r}, but the labels are {names}")
+    return {name: value.get(name, default) for name in names}
+
+
+def label_settings(
+    params: Mapping[str, Any], names: list[str]
+) -> tuple[dict[str, str | None], dict[str, int]]:
+    """Kind and delay of each label."""
+    problems: list[str] = []
+    kinds = named(problems, "label_kind", params["label_kind"], names, None)
+    delays = named(problems, "label_delay", params["label_delay"], names, 0)
+    for name, kind in kinds.items():
+        if kind is not None:
+            choice(problems, f"label_kind[{name!r}]", kind, KINDS)
+    for name, delay in delays.items():
+        number(problems, f"label_delay[{name!r}]", delay, least=-np.inf, whole=True)
+    if "time" in names:
+        problems.append("'time' names the time block and cannot be a label; rename that label")
+    if problems:
+        raise ValueError("; ".join(problems))
+    return kinds, delays
+
+
+def resolve_blocks(
+    params: Mapping[str, Any], labels: list[Label], n_neurons: int
+) -> dict[str, slice]:
+    """Which latents belong to which label, and to time.
+
+    Blocks stand in the order of ``label_dims`` if it is a mapping, else of the labels; time last.
+    """
+    problems: list[str] = []
+    given = params["label_dims"]
+    widths = {label.name: label.width for label in labels}
+    regression = params["objective"] == "regression"
+    if regression:
+        widths = {label.name: label.points.shape[1] for label in labels}
+    order = list(widths)
+    if isinstance(given, Mapping):
+        dims = named(problems, "label_dims", given, order, None)
+        dims = {name: widths[name] if dim is None else dim for name, dim in dims.items()}
+        order = [str(n) for n in given if str(n) in widths]
+        order += [n for n in widths if n not in order]
+    else:
+        if given is not None and len(labels) > 1:
+            problems.append(
+                f"label_dims={given!r} does not say which of the labels {order} it is for; "
+                f"give a mapping, for instance {dict(widths)}"
+            )
+        dims = {name: widths[name] if given is None else given for name in order}
+    for name, dim in dims.items():
+        number(problems, f"label_dims[{name!r}]", dim, least=1, whole=True)
+    if problems:
+        raise ValueError("; ".join(problems))
+    total = sum(dims.values())
+    time_dims = params["time_dims"]
+    if regression:
+        for name, dim in dims.items():
+            if dim != widths[name]:
+                problems.append(
+                    f"label_dims[{name!r}] is {dim}, but regression has one output per label "
+                    f"column, {widths[name]}; leave label_dims out"
+                )
+        if time_dims:
+            problems.append(f"time_dims must be 0 for regression, got {time_dims}")
+        if not labels:
+            problems.append("objective='regression' needs labels: give y")
+        time_dims = 0
+    elif time_dims is None:
+        time_dims = min(_DEFAULT_TIME_DIMS, max(0 if labels else 1, n_neurons - total))
+    if not labels and time_dims == 0 and not regression:
+        problems.append("there is nothing to learn: give labels (y) or time_dims of 1 or more")
+    if total + time_dims > n_neurons:
+        problems.append(
+            f"label_dims and time_dims ask for {total} + {time_dims} latents, but {n_neurons} "
+            "neurons cannot identify more latents than there are neurons; ask for fewer"
+        )
+    if problems:
+        raise ValueError("; ".join(problems))
+    blocks, at = {}, 0
+    for name in order:
+        blocks[name] = slice(at, at + dims[name])
+        at += dims[name]
+    if time_dims:
+        blocks["time"] = slice(at, at + time_dims)
+    return blocks
+
+
+def split_epochs(epochs: Epochs, offset: int) -> tuple[Epochs, Epochs | None]:
+    """Drop epochs too short for a pair, and hold out the last tenth of the rest.
+
+    Returns
+    -------
+    training : Epochs
+    held_out : Epochs or None
+        None, with a warning, if a tenth is too short to judge by; training then has everything.
+    """
+    long_enough = epochs.longer_than(offset)
+    dropped = len(epochs) - len(long_enough)
+    if len(long_enough) == 0:
+        raise ValueError(
+            f"no epoch is long enough: pairs are time_offset={offset} samples apart, and the "
+            f"longest epoch has {epochs.lengths.max()} samples; join epochs or lower time_offset"
+        )
+    if dropped:
+        warn(
+            f"{dropped} of {len(epochs)} epochs are no longer than time_offset={offset} samples "
+            "and were left out",
+            ShortRecordingWarning,
+        )
+    training, held_out = long_enough.split(HELD_OUT)
+    held_out = held_out.longer_than(offset)
+    if held_out.size < max(_LEAST_HELD_OUT, 4 * offset):
+        warn(
+            f"the recording is too short to hold out a tenth of it ({long_enough.size} samples): "
+            "all of it is used for training, and nothing tells whether the labels were learned",
+            ShortRecordingWarning,
+        )
+        return long_enough, None
+    return training.longer_than(offset), held_out
+
+
+def resolve_batch_size(given: int | None, recipe: Recipe, n_training: int) -> int:
+    """The batch size: as given, which must fit, or the recipe's, which adapts."""
+    if given is None:
+        return max(2, min(recipe.batch_size, n_training))
+    if given > n_training:
+        raise ValueError(
+            f"batch_size is {given}, but there are only {n_training} samples to train on; "
+            "lower it, or leave it out to let it adapt"
+        )
+    return int(given)

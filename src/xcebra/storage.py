@@ -1,0 +1,105 @@
+"""Files: tensors and a plain header in one safetensors file, complete or not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+FORMAT_VERSION = 1
+
+
+def write_tensors(
+    path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], header: Mapping[str, Any]
+) -> None:
+    """Write under a temporary name beside ``path``, then rename: never half a file.
+
+    Parameters
+    ----------
+    path : path
+        Its folder must exist.
+    kind : str
+        What the file holds; `read_tensors` asks for it again.
+    tensors : mapping of str to Tensor
+    header : mapping
+        Anything JSON can say.
+    """
+    path = Path(path)
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    text = json.dumps(header, sort_keys=True)
+    metadata = {
+        "kind": kind,
+        "format_version": str(FORMAT_VERSION),
+        "header": text,
+        "sha256": _digest(kind, str(FORMAT_VERSION), text, plain),
+    }
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(save(plain, metadata))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_tensors(
+    path: str | os.PathLike[str], kind: str
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read a file written by `write_tensors`, refusing one that is cut short or was edited.
+
+    Raises
+    ------
+    FileNotFoundError
+    ValueError
+        If the file is damaged, of another kind, or from a newer version of the package.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {str(path)!r}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{str(path)!r} is not a complete safetensors file ({error}); "
+            "it was cut short or is something else; write it again or restore a copy"
+        ) from None
+    if metadata.get("kind") != kind:
+        raise ValueError(f"{str(path)!r} holds {metadata.get('kind')!r}, expected {kind!r}")
+    version = metadata.get("format_version", "")
+    if version != str(FORMAT_VERSION):
+        raise ValueError(
+            f"{str(path)!r} has format version {version}, this package reads {FORMAT_VERSION}; "
+            "install the version of xcebra that wrote it"
+        )
+    if metadata.get("sha256") != _digest(kind, version, metadata.get("header", ""), tensors):
+        raise ValueError(
+            f"{str(path)!r} does not match its own digest: it was edited or damaged after it was "
+            "written; restore a copy"
+        )
+    return tensors, json.loads(metadata["header"])
+
+
+def _digest(kind: str, version: str, header: str, tensors: Mapping[str, Tensor]) -> str:
+    state = hashlib.sha256()
+    for text in (kind, version, header):
+        state.update(text.encode() + b"\0")
+    for name in sorted(tensors):
+        value = tensors[name]
+        state.update(f"{name}:{value.dtype}:{tuple(value.shape)}".encode() + b"\0")
+        state.update(value.numpy().tobytes())
+    return state.hexdigest()

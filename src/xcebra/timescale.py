@@ -1,0 +1,103 @@
+"""How fast the activity and the labels change, and the time offset and temperature that follow.
+
+A positive pair ``k`` steps apart carries information about its reference; InfoNCE with N negatives
+can express log N nats of it and no more. Correlations between ``x(t)`` and ``x(t + k)`` say how much
+there is, to the accuracy of a Gaussian approximation: ``-1/2 sum log(1 - rho^2)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcebra.encoder import Inputs
+from xcebra.epochs import Epochs, IntArray
+from xcebra.recording import Recording
+
+OFFSETS = (1, 2, 4, 8, 16, 32, 64)
+_MOST_PAIRS = 20_000
+# Share of log N that a pair's information may reach. Chosen on dataset seeds 100 and above.
+_SHARE = 0.6
+# Variance per latent that the temperature aims at: that of the unit box.
+_VARIANCE = 1 / 3
+
+Series = Callable[[IntArray], NDArray[np.float64]]
+
+
+def component_series(recording: Recording, inputs: Inputs) -> Series:
+    """Principal components of the standardised activity at given times."""
+    silent = inputs.scale == 0
+    reciprocal = np.where(silent, 0.0, 1 / np.where(silent, 1.0, inputs.scale))
+    return lambda times: ((recording.rows(times) - inputs.mean) * reciprocal) @ inputs.loadings
+
+
+def step_correlations(
+    series: Series, epochs: Epochs, offset: int, n_latents: int
+) -> NDArray[np.float64]:
+    """Canonical correlations between now and ``offset`` steps later, largest first.
+
+    Returns
+    -------
+    ndarray of shape (n_latents,)
+        Zero where the data has fewer dimensions.
+    """
+    start = epochs.longer_than(offset).indices()
+    start = start[start + offset < epochs.stop_of(start)]
+    start = start[:: max(1, len(start) // _MOST_PAIRS)]
+    found = np.zeros(n_latents)
+    if len(start) < 3:
+        return found
+    now, later = series(start), series(start + offset)
+    # More components than a tenth of the pairs would correlate by chance.
+    keep = np.argsort(-now.var(axis=0))[: max(1, len(start) // 10)]
+    now, later = (_whitened(s[:, keep]) for s in (now, later))
+    rho = np.linalg.svd(now.T @ later / len(start), compute_uv=False)[:n_latents]
+    found[: len(rho)] = np.clip(rho, 0.0, 1 - 1e-9)
+    return found
+
+
+def information(rho: NDArray[np.float64]) -> float:
+    """Nats that a pair with these correlations shares, were it Gaussian."""
+    return float(-0.5 * np.log1p(-np.square(rho)).sum())
+
+
+def choose_offset(
+    series: list[tuple[Series, int]], epochs: Epochs, n_negatives: int
+) -> int:
+    """The smallest offset whose pairs carry no more information than the loss can express.
+
+    Parameters
+    ----------
+    series : list of (Series, int)
+        What each objective follows, and how many latents it has for it.
+    epochs : Epochs
+    n_negatives : int
+    """
+    limit = _SHARE * math.log(n_negatives)
+    longest = max(1, min(epochs.size // 500, int(np.median(epochs.lengths)) // 10))
+    allowed = [k for k in OFFSETS if k <= longest]
+    for offset in allowed:
+        if all(
+            information(step_correlations(s, epochs, offset, d)) <= limit for s, d in series
+        ):
+            return offset
+    return allowed[-1]
+
+
+def choose_temperature(series: list[tuple[Series, int]], epochs: Epochs, offset: int) -> float:
+    """The temperature at which the optimal embedding fills about the unit box.
+
+    A latent of variance ``v`` steps by ``2 v (1 - rho)`` on average, and the optimum has the
+    temperature at twice its step variance.
+    """
+    rho = np.concatenate([step_correlations(s, epochs, offset, d) for s, d in series])
+    return float(np.clip(4 * _VARIANCE * np.mean(1 - rho), 1e-3, 1.0))
+
+
+def _whitened(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    x = x - x.mean(axis=0)
+    left, singular, _ = np.linalg.svd(x, full_matrices=False)
+    return left[:, singular > 1e-6 * singular[0]] * math.sqrt(len(x))
