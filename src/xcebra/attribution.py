@@ -107,7 +107,7 @@ def attribution_map(
     latent_names: tuple[str, ...],
     *,
     method: str,
-    basis: Float[Tensor, "latent latent"] | None = None,
+    basis: NDArray[np.float64] | None = None,
     smooth: int = 1,
     units: str = "standardised",
     aggregate: str = "mean",
@@ -123,7 +123,7 @@ def attribution_map(
     blocks : mapping of str to slice
     latent_names : tuple of str
     method : {"inverted-gradient", "gradient"}
-    basis : Tensor of shape (n_latents, n_latents), optional
+    basis : ndarray of shape (n_latents, n_latents), optional
         New axes, ``z_new = basis @ z``.
     smooth : int
         Average each Jacobian over this many samples nearest in the embedding, itself among them.
@@ -134,11 +134,12 @@ def attribution_map(
     gather = _Gather(aggregate, tuple(blocks.values()))
     conditions, ranks = [], []
     scale = _unit_scale(encoder, method, units)
+    axes = None if basis is None else torch.from_numpy(basis).to(encoder.loadings)
     with torch.no_grad():
         for chunk in _interleaved(times, _NEIGHBOURHOOD):
             jacobians = _jacobians(encoder, recording, chunk, smooth)
             for part in jacobians.split(_BATCH):
-                rows = part if basis is None else basis @ part
+                rows = part if axes is None else axes @ part
                 if method == "inverted-gradient":
                     inverse = invert(rows)
                     conditions.append(inverse.condition)

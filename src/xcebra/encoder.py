@@ -1,7 +1,8 @@
-"""The encoder: standardised neurons, their principal components, a small network, bounded output."""
+"""The encoder: standardised neurons, their principal components, a small bounded network."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,9 @@ from xcebra.epochs import Epochs
 from xcebra.jacobian import register_slope
 from xcebra.recording import Recording, chunks
 
-# Components with less variance than this share of a neuron's own are directions the data never visits.
+# In units of one neuron's variance: components below are directions the data never visits.
 _VISITED = 1e-3
+_EMBED_ROWS = 16_384
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,7 @@ class Bound(nn.Module):
         self.limit = limit
 
     def forward(self, z: Tensor) -> Tensor:
+        """Bound every entry."""
         return self.limit * torch.tanh(z / self.limit)
 
     def slope(self, z: Tensor) -> Tensor:
@@ -93,6 +96,7 @@ class UnitBlocks(nn.Module):
         self.blocks = blocks
 
     def forward(self, z: Tensor) -> Tensor:
+        """Divide each block by its length."""
         return torch.cat([F.normalize(z[:, block], dim=1) for block in self.blocks], dim=1)
 
 
@@ -138,7 +142,7 @@ class Encoder(nn.Module):
         # The paper's widths: 30, 30 and 10 units per latent.
         widths = [inputs.loadings.shape[1], 30 * n_latents, 30 * n_latents, 10 * n_latents]
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in itertools.pairwise(widths):
             layers += [_linear(before, after, generator), nn.GELU()]
         layers.append(_linear(widths[-1], n_latents, generator))
         layers.append(UnitBlocks(unit_blocks) if unit_blocks else Bound(limit))
@@ -149,7 +153,28 @@ class Encoder(nn.Module):
         return ((x - self.mean) * self.reciprocal) @ self.loadings
 
     def forward(self, x: Float[Tensor, "sample neuron"]) -> Float[Tensor, "sample latent"]:
+        """Embed raw activity."""
         return self.network(self.components(x))
+
+
+def embed(
+    encoder: Encoder, recording: Recording, times: NDArray[np.int64] | None = None
+) -> NDArray[np.float32]:
+    """Embed a recording, or some of its samples, a part at a time.
+
+    Returns
+    -------
+    ndarray of shape (n_times, n_latents)
+    """
+    device = encoder.loadings.device
+    n = recording.n_times if times is None else len(times)
+    parts = []
+    with torch.no_grad():
+        for at in range(0, n, _EMBED_ROWS):
+            part = slice(at, min(at + _EMBED_ROWS, n))
+            x = torch.from_numpy(recording.rows(part if times is None else times[part]))
+            parts.append(encoder(x.to(device)).cpu())
+    return torch.cat(parts).numpy()
 
 
 def _linear(before: int, after: int, generator: torch.Generator | None) -> nn.Linear:

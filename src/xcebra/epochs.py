@@ -102,7 +102,7 @@ class Epochs:
         return Epochs(self.starts, cuts), Epochs(cuts, self.stops).longer_than(0)
 
     def draw(self, n: int, rng: np.random.Generator) -> IntArray:
-        """Draw ``n`` samples uniformly, with replacement, in memory that does not grow with time."""
+        """Draw ``n`` samples uniformly, with replacement; memory does not grow with time."""
         ends = np.cumsum(self.lengths)
         flat = rng.integers(ends[-1], size=n)
         which = np.searchsorted(ends, flat, side="right")

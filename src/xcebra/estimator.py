@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,29 +13,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from xcebra import settings
 from xcebra.attribution import AGGREGATES, BASES, METHODS, UNITS, AttributionMap, attribution_map
-from xcebra.caveats import SilentNeuronWarning, UnlearnedLabelWarning, warn
-from xcebra.diagnostics import GoodnessOfFit, autocorrelation_time, goodness_of_fit
-from xcebra.encoder import Encoder, Inputs
-from xcebra.epochs import Epochs
-from xcebra.infonce import chance_level, infonce
-from xcebra.labels import Label, delay_label, make_label, warn_missing
-from xcebra.metrics import fit_linear, r_squared
+from xcebra.batches import Objective
+from xcebra.caveats import UnlearnedLabelWarning, warn
+from xcebra.diagnostics import (
+    GoodnessOfFit,
+    autocorrelation_time,
+    held_out_fit,
+    margin,
+    training_fit,
+)
+from xcebra.encoder import Encoder, Inputs, embed
+from xcebra.metrics import r_squared
+from xcebra.planning import Plan, make_labels, make_plan
+from xcebra.readout import Readout, fit_readouts, label_axes
 from xcebra.recording import Recording, as_labels
-from xcebra.sampling import NONE, NearestLabel, Pairs, SameClass, TimeOffset
-from xcebra.settings import RECIPES, Recipe
+from xcebra.sampling import TimeOffset
+from xcebra.settings import RECIPES
 from xcebra.storage import read_tensors, write_tensors
-from xcebra.timescale import Series, choose_offset, choose_temperature, component_series
-from xcebra.training import Objective, Regression, TrainConfig, train
+from xcebra.training import TrainConfig, train
 
 _MODEL_KIND = "xcebra-model"
-_ENCODE_ROWS = 16_384
-_AXES_ROWS = 50_000
-_FEW_NAMES = 10
 
 
 class XCEBRA(TransformerMixin, BaseEstimator):
@@ -166,85 +166,33 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         params = self.get_params(deep=False)
         settings.check_parameters(params)
         device = _device(self.device)
-        recipe = RECIPES[self.recipe]
         recording = self._recording(X, y, label, epochs, reset=True)
-        whole = recording.epochs
-        assert whole is not None
-        labels = self._labels(recording, whole)
-        blocks = settings.resolve_blocks(params, labels, recording.n_neurons)
-        labels = sorted(labels, key=lambda each: list(blocks).index(each.name))
-        settings.split_epochs(whole, self.time_offset or 1)  # too short to fit: say so first
-        inputs = Inputs.measure(recording, whole.split(settings.HELD_OUT)[0], project=recipe.project)
-        _report_silent(inputs, recording.neuron_names)
-        offset, training, held_out = 1, whole, None
-        n_first = whole.split(settings.HELD_OUT)[0].size
-        batch_size = settings.resolve_batch_size(self.batch_size, recipe, n_first)
-        series = self._series(recording, inputs, labels, blocks)
-        offset = self.time_offset or recipe.time_offset
-        if offset is None:
-            offset = choose_offset(series, whole, batch_size) if series else 1
-        training, held_out = settings.split_epochs(whole, offset)
-        temperature = self.temperature or recipe.temperature
-        if temperature is None:
-            temperature = choose_temperature(series, training, offset) if series else 1.0
-        for each in labels:
-            warn_missing(each, whole)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        config = TrainConfig(
-            steps=self.steps or recipe.steps,
-            batch_size=min(batch_size, training.size),
-            learning_rate=self.learning_rate or recipe.learning_rate,
-            schedule=recipe.schedule,
-            jacobian_weight=float(
-                recipe.jacobian_weight if self.jacobian_weight is None else self.jacobian_weight
-            ),
-            temperature=float(temperature),
-            similarity=self.distance,
-            include_positive=recipe.include_positive,
-            projections=1,
-            seed=seed,
-        )
-        objectives = self._objectives(labels, blocks, training, offset, recipe)
-        n_latents = max(block.stop for block in blocks.values())
+        plan = make_plan(recording, params)
         encoder = Encoder(
-            inputs,
-            n_latents,
-            limit=recipe.limit,
-            unit_blocks=list(blocks.values()) if self.distance == "cosine" else None,
-            generator=torch.Generator().manual_seed(seed),
+            plan.inputs,
+            plan.n_latents,
+            limit=plan.recipe.limit,
+            unit_blocks=list(plan.blocks.values()) if self.distance == "cosine" else None,
+            generator=torch.Generator().manual_seed(plan.config.seed),
         ).to(device)
-        history = train(
+        self.history_ = train(
             encoder,
             recording,
-            training,
-            objectives,
-            config,
+            plan.training,
+            plan.objectives(plan.training),
+            plan.config,
             device=device,
-            progress=_show_progress(self.progress),
+            progress=sys.stderr.isatty() if self.progress is None else self.progress,
             checkpoint=None if checkpoint is None else Path(checkpoint),
-            fingerprint=_fingerprint(config, params, inputs, labels, whole),
+            fingerprint=plan.fingerprint(),
         )
         self.encoder_ = encoder
-        self.blocks_ = blocks
-        self.history_ = history
-        self.config_ = {
-            **{name: _plain(value) for name, value in params.items()},
-            **asdict(config),
-            "time_offset": offset,
-            "limit": recipe.limit,
-            "n_components": int(inputs.loadings.shape[1]),
-            "n_training": training.size,
-            "n_held_out": 0 if held_out is None else held_out.size,
-            "label_dims": {n: b.stop - b.start for n, b in blocks.items() if n != "time"},
-            "time_dims": n_latents - sum(b.stop - b.start for n, b in blocks.items() if n != "time"),
-            "label_kind": {each.name: each.kind for each in labels},
-            "random_state": seed,
-            "device": str(device),
-        }
-        self.readout_ = self._fit_readout(recording, training, labels)
-        self.goodness_of_fit_ = self._goodness(
-            recording, objectives, training, held_out, labels, offset, recipe
-        )
+        self.blocks_ = dict(plan.blocks)
+        told = {name: _plain(value) for name, value in params.items()}
+        self.config_ = {**told, **plan.describe(), "device": str(device)}
+        self.config_["random_state"] = plan.config.seed
+        self.readout_ = fit_readouts(encoder, recording, plan)
+        self.goodness_of_fit_ = self._judge(recording, plan)
         return self
 
     def transform(self, X: Any, *, epochs: Iterable[tuple[int, int]] | None = None) -> Any:
@@ -262,7 +210,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             Label blocks first, then the time block.
         """
         check_is_fitted(self)
-        return self._embed(self._recording(X, epochs=epochs))
+        return embed(self.encoder_, self._recording(X, epochs=epochs))
 
     def attribute(
         self,
@@ -308,7 +256,6 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             raise ValueError("; ".join(problems))
         self._warn_unlearned()
         recording = self._recording(X, epochs=epochs)
-        assert recording.epochs is not None
         made = attribution_map(
             self.encoder_,
             recording,
@@ -316,7 +263,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             self.blocks_,
             tuple(self.get_feature_names_out()),
             method=method,
-            basis=self._label_axes() if basis == "label" else None,
+            basis=label_axes(self.readout_, self.blocks_) if basis == "label" else None,
             smooth=smooth,
             units=units,
             aggregate=aggregate,
@@ -330,18 +277,17 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         recording = self._recording(X, y)
-        embedding = self._embed(recording)
+        embedding = embed(self.encoder_, recording)
         if not recording.labels:
             return self._time_score(embedding, recording)
-        found = []
-        for each in self._labels(recording, recording.epochs, fitted=True):
-            if each.name not in self.readout_:
+        for name in recording.labels:
+            if name not in self.readout_:
                 raise ValueError(
-                    f"y has a label {each.name!r}, but the model was fitted with "
-                    f"{list(self.readout_)}"
+                    f"y has a label {name!r}, but the model was fitted with {list(self.readout_)}"
                 )
-            weights, intercept = self.readout_[each.name]
-            predicted = embedding[:, self.blocks_[each.name]] @ weights.T + intercept
+        found = []
+        for each in make_labels(recording, self.get_params(False), self.config_["label_kind"]):
+            predicted = self.readout_[each.name].predict(embedding[:, self.blocks_[each.name]])
             found.append(r_squared(each.points[each.valid], predicted[each.valid]))
         return float(np.mean(found))
 
@@ -360,9 +306,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         tensors = {f"encoder/{k}": v for k, v in self.encoder_.state_dict().items()}
         tensors |= {f"history/{k}": torch.from_numpy(v) for k, v in self.history_.items()}
-        for name, (weights, intercept) in self.readout_.items():
-            tensors[f"readout/{name}/weights"] = torch.from_numpy(weights)
-            tensors[f"readout/{name}/intercept"] = torch.from_numpy(intercept)
+        for name, readout in self.readout_.items():
+            tensors[f"readout/{name}/weights"] = torch.from_numpy(readout.weights)
+            tensors[f"readout/{name}/intercept"] = torch.from_numpy(readout.intercept)
         names = getattr(self, "feature_names_in_", None)
         header = {
             "params": {k: _plain(v) for k, v in self.get_params(deep=False).items()},
@@ -387,7 +333,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             k: GoodnessOfFit(**v) for k, v in header["goodness_of_fit"].items()
         }
         model.readout_ = {
-            name: (
+            name: Readout(
                 tensors[f"readout/{name}/weights"].numpy(),
                 tensors[f"readout/{name}/intercept"].numpy(),
             )
@@ -414,8 +360,6 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         tags.target_tags.required = False
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-    # --- from arguments to data -----------------------------------------------------------------
 
     def _recording(
         self,
@@ -448,153 +392,20 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         names = tuple(getattr(self, "feature_names_in_", ()))
         return Recording(checked, as_labels(y), epochs, names)  # type: ignore[arg-type]
 
-    def _labels(
-        self, recording: Recording, epochs: Epochs | None, *, fitted: bool = False
-    ) -> list[Label]:
-        names = list(recording.labels)
-        kinds, delays = settings.label_settings(self.get_params(deep=False), names)
-        if fitted:
-            kinds = {name: self.config_["label_kind"].get(name) for name in names}
-        assert epochs is not None
-        return [
-            delay_label(make_label(name, values, kinds[name]), delays[name], epochs)
-            for name, values in recording.labels.items()
-        ]
-
-    def _series(
-        self,
-        recording: Recording,
-        inputs: Inputs,
-        labels: list[Label],
-        blocks: Mapping[str, slice],
-    ) -> list[tuple[Series, int]]:
-        """What each objective follows over time, to choose offset and temperature from."""
-        if "time" in blocks:
-            size = blocks["time"].stop - (blocks["time"].start if self.time_on == "block" else 0)
-            return [(component_series(recording, inputs), size)]
-        return [
-            (lambda times, points=each.points: np.nan_to_num(points[times]), each.points.shape[1])
-            for each in labels
-            if each.kind != "discrete"
-        ]
-
-    def _objectives(
-        self,
-        labels: list[Label],
-        blocks: Mapping[str, slice],
-        epochs: Epochs,
-        offset: int,
-        recipe: Recipe,
-    ) -> list[Objective | Regression]:
-        found: list[Objective | Regression] = []
-        for each in labels:
-            block = blocks[each.name]
-            if self.objective == "regression":
-                target, valid = _standardised(each, epochs), each.valid
-                found.append(Regression(each.name, block, target, valid))
-            else:
-                pairs = _label_pairs(each, epochs, offset, recipe)
-                found.append(Objective(each.name, block, pairs))
-        if "time" in blocks:
-            on = blocks["time"] if self.time_on == "block" else slice(0, blocks["time"].stop)
-            found.append(Objective("time", on, TimeOffset(epochs, offset)))
-        return found
-
-    # --- what is measured after training --------------------------------------------------------
-
-    def _embed(self, recording: Recording) -> NDArray[np.float32]:
-        device = self.encoder_.loadings.device
-        parts = []
-        with torch.no_grad():
-            for at in range(0, recording.n_times, _ENCODE_ROWS):
-                x = torch.from_numpy(recording.rows(slice(at, at + _ENCODE_ROWS))).to(device)
-                parts.append(self.encoder_(x).cpu())
-        return torch.cat(parts).numpy()
-
-    def _embed_at(self, recording: Recording, times: NDArray[np.int64]) -> NDArray[np.float32]:
-        return self._embed(Recording(recording.rows(times)))
-
-    def _fit_readout(
-        self, recording: Recording, training: Epochs, labels: list[Label]
-    ) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Linear map from each label's block to the label, on training samples."""
-        times = training.indices()
-        times = times[:: max(1, len(times) // _AXES_ROWS)]
-        embedding = self._embed_at(recording, times)
-        return {
-            each.name: fit_linear(
-                embedding[each.valid[times]][:, self.blocks_[each.name]],
-                each.points[times][each.valid[times]],
+    def _judge(self, recording: Recording, plan: Plan) -> dict[str, GoodnessOfFit]:
+        """Goodness of fit of each objective, on held-out samples if there are any."""
+        result = {o.name: training_fit(o, self.history_) for o in plan.objectives(plan.training)}
+        if plan.held_out is None:
+            return result
+        times = plan.held_out.indices()
+        embedding = torch.from_numpy(embed(self.encoder_, recording, times))
+        series = {each.name: each.points[times][each.valid[times]] for each in plan.labels}
+        for objective in plan.objectives(plan.held_out):
+            followed = series.get(objective.name, embedding[:, objective.block].numpy())
+            slowness = autocorrelation_time(followed)
+            result[objective.name] = held_out_fit(
+                objective, embedding, times, plan.config, slowness
             )
-            for each in labels
-        }
-
-    def _label_axes(self) -> torch.Tensor:
-        """Axes along each label's columns, completed by directions that do not predict it."""
-        n = max(block.stop for block in self.blocks_.values())
-        axes = np.eye(n)
-        for name, (weights, _) in self.readout_.items():
-            block = self.blocks_[name]
-            size = block.stop - block.start
-            columns = weights[: size] if len(weights) <= size else weights[:0]
-            rank = np.linalg.matrix_rank(columns) if len(columns) else 0
-            if rank == 0 or rank < len(columns):
-                continue  # the label has more columns than the block has latents: keep its axes
-            rest = np.linalg.svd(columns)[2][len(columns) :]
-            axes[block, block] = np.concatenate([columns, rest])
-        return torch.tensor(axes, dtype=torch.float32, device=self.encoder_.loadings.device)
-
-    def _goodness(
-        self,
-        recording: Recording,
-        objectives: list[Objective | Regression],
-        training: Epochs,
-        held_out: Epochs | None,
-        labels: list[Label],
-        offset: int,
-        recipe: Recipe,
-    ) -> dict[str, GoodnessOfFit]:
-        times = (training if held_out is None else held_out).indices()
-        embedding = torch.from_numpy(self._embed_at(recording, times))
-        by_name = {each.name: each for each in labels}
-        rng = np.random.default_rng(self.config_["seed"])
-        result = {}
-        for objective in objectives:
-            if held_out is None or isinstance(objective, Regression):
-                loss = self.history_[f"loss/{objective.name}"][-100:].mean()
-                chance = self.history_[f"chance/{objective.name}"][-100:].mean()
-                unjudged = GoodnessOfFit(float(loss), float(chance), None)
-                result[objective.name] = unjudged
-                if held_out is None:
-                    continue
-            each = by_name.get(objective.name)
-            pairs: Pairs
-            if each is None:
-                pairs = TimeOffset(held_out, offset)
-                slowness = autocorrelation_time(embedding[:, objective.block].double().numpy())
-            else:
-                if not _has_pairs(each, held_out, offset):
-                    result[objective.name] = unjudged if objective.name in result else GoodnessOfFit(
-                        float("nan"), float("nan"), None
-                    )
-                    continue
-                pairs = _label_pairs(each, held_out, offset, recipe)
-                slowness = autocorrelation_time(
-                    each.points[times][each.valid[times]]
-                )
-            found = goodness_of_fit(
-                embedding[:, objective.block],
-                times,
-                pairs,
-                rng,
-                shift_references=each is not None,
-                slowness=slowness,
-                similarity=self.config_["similarity"],
-                temperature=self.config_["temperature"],
-                include_positive=self.config_["include_positive"],
-            )
-            if found is not None:
-                result[objective.name] = found
         return result
 
     def _time_score(self, embedding: NDArray[np.float32], recording: Recording) -> float:
@@ -602,28 +413,12 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         block = self.blocks_.get("time")
         if block is None:
             raise ValueError("score needs y: this model was fitted to labels without a time block")
-        on = slice(block.start if self.time_on == "block" else 0, block.stop)
-        assert recording.epochs is not None
-        rng = np.random.default_rng(self.config_["seed"])
-        size = min(self.config_["batch_size"], recording.n_times)
-        reference = recording.epochs.draw(size, rng)
-        positive = TimeOffset(recording.epochs, self.config_["time_offset"]).positives(reference, rng)
-        negative = recording.epochs.draw(size, rng)
-        kept = positive != NONE
-        if not kept.any():
-            raise ValueError(
-                f"X has no two samples time_offset={self.config_['time_offset']} apart in one epoch"
-            )
-        z = torch.from_numpy(embedding[:, on])
-        loss = infonce(
-            z[reference[kept]],
-            z[positive[kept]],
-            z[negative],
-            similarity=self.config_["similarity"],
-            temperature=self.config_["temperature"],
-            include_positive=self.config_["include_positive"],
-        )
-        return chance_level(size, self.config_["include_positive"]) - float(loss)
+        start = block.start if self.config_["time_on"] == "block" else 0
+        pairs = TimeOffset(recording.epochs, self.config_["time_offset"])
+        objective = Objective("time", slice(start, block.stop), pairs)
+        config = TrainConfig(**{k: self.config_[k] for k in TrainConfig.__dataclass_fields__})
+        times = recording.epochs.indices()
+        return margin(objective, torch.from_numpy(embedding)[times], times, config)
 
     def _warn_unlearned(self) -> None:
         for name, fit in self.goodness_of_fit_.items():
@@ -643,60 +438,6 @@ def _chosen(labels: Mapping[str, Any], names: str | Iterable[str]) -> dict[str, 
     return {name: labels[name] for name in wanted}
 
 
-def _label_pairs(label: Label, epochs: Epochs, offset: int, recipe: Recipe) -> Pairs:
-    if label.kind == "discrete":
-        return SameClass(
-            label.codes(), epochs, label.valid, exclude_self=recipe.exclude_self
-        )
-    pairs = NearestLabel(
-        label.points,
-        epochs,
-        offset,
-        label.valid,
-        circular=label.kind == "circular",
-        exclude_self=recipe.exclude_self,
-    )
-    if pairs.n_steps == 0:
-        raise ValueError(
-            f"label {label.name!r} has no two known samples time_offset={offset} apart; "
-            "lower time_offset, or fill gaps in the label"
-        )
-    return pairs
-
-
-def _has_pairs(label: Label, epochs: Epochs, offset: int) -> bool:
-    """Whether a label is known often enough in these epochs to be judged there."""
-    times = epochs.indices()
-    known = label.valid[times]
-    later = times + offset < epochs.stop_of(times)
-    later[later] = label.valid[times[later] + offset]
-    return bool((known & later).sum() >= 10)
-
-
-def _standardised(label: Label, epochs: Epochs) -> NDArray[np.float64]:
-    known = epochs.indices()
-    known = known[label.valid[known]]
-    mean, spread = label.points[known].mean(axis=0), label.points[known].std(axis=0)
-    return (label.points - mean) / np.where(spread > 0, spread, 1.0)
-
-
-def _report_silent(inputs: Inputs, names: tuple[str, ...]) -> None:
-    silent = inputs.silent
-    if len(silent) == len(names):
-        raise ValueError(
-            f"none of the {len(names)} neurons ever changes in the training samples; "
-            "check that X holds activity over time"
-        )
-    if len(silent):
-        shown = ", ".join(names[i] for i in silent[:_FEW_NAMES])
-        more = f" and {len(silent) - _FEW_NAMES} more" if len(silent) > _FEW_NAMES else ""
-        warn(
-            f"{len(silent)} of {len(names)} neurons never change (neurons {shown}{more}); they are "
-            "kept and score exactly zero",
-            SilentNeuronWarning,
-        )
-
-
 def _device(name: str | None) -> torch.device:
     try:
         device = torch.device(name or "cpu")
@@ -706,12 +447,6 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-def _show_progress(wanted: bool | None) -> bool:
-    import sys
-
-    return sys.stderr.isatty() if wanted is None else wanted
-
-
 def _plain(value: Any) -> Any:
     """A parameter as JSON can say it; a random generator is not kept."""
     if isinstance(value, Mapping):
@@ -719,20 +454,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return value if isinstance(value, (str, int, float, bool, type(None))) else None
-
-
-def _fingerprint(
-    config: TrainConfig,
-    params: Mapping[str, Any],
-    inputs: Inputs,
-    labels: list[Label],
-    epochs: Epochs,
-) -> str:
-    """A digest that two fits share if they would take the same path."""
-    told = {k: _plain(v) for k, v in params.items() if k not in ("progress", "device")}
-    state = hashlib.sha256(json.dumps([asdict(config), told], sort_keys=True).encode())
-    for array in (inputs.mean, inputs.scale, epochs.starts, epochs.stops):
-        state.update(np.ascontiguousarray(array).tobytes())
-    for label in labels:
-        state.update(label.name.encode() + np.ascontiguousarray(label.points).tobytes())
-    return state.hexdigest()

@@ -9,6 +9,7 @@ similarities only and a learned temperature gets its gradient from autograd.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -59,7 +60,7 @@ def pair_losses(
     similarity: str = "euclidean",
     temperature: float = 1.0,
     include_positive: bool = False,
-):
+) -> Callable[[Tensor, Tensor], Tensor]:
     """Prepare the loss of single pairs: a function of positives, each of its own reference.
 
     The sum over negatives is computed once, so that many choices of positives (the nulls of a
@@ -88,7 +89,7 @@ def pair_losses(
 
 
 def chance_level(n_negatives: int, include_positive: bool = False) -> float:
-    """The loss of an embedding that is constant: log N, or log(N + 1) with the positive in the sum."""
+    """Loss of a constant embedding: log N, or log(N + 1) with the positive in the sum."""
     return math.log(n_negatives + include_positive)
 
 
@@ -132,7 +133,7 @@ class _Contrast(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, upstream: Tensor):  # type: ignore[override]
+    def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
         to_reference, to_negative, weight = ctx.saved_tensors  # type: ignore[attr-defined]
         scale = upstream / len(to_reference)
         return to_reference * scale, to_negative * scale, weight * -scale, None, None

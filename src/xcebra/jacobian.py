@@ -125,9 +125,9 @@ def _by_autograd(layer: nn.Module, entered: Tensor, rows: Tensor) -> Tensor:
         leaf = entered if entered.requires_grad else entered.detach().requires_grad_()
         output = layer(leaf)
         pulled = [
-            torch.autograd.grad(
-                output, leaf, row, retain_graph=True, create_graph=differentiable
-            )[0]
+            torch.autograd.grad(output, leaf, row, retain_graph=True, create_graph=differentiable)[
+                0
+            ]
             for row in rows.unbind(dim=1)
         ]
     return torch.stack(pulled, dim=1)
@@ -144,7 +144,7 @@ class _GeluSlope(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, upstream: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, upstream: Tensor) -> Tensor:
         a, density = ctx.saved_tensors  # type: ignore[attr-defined]
         return (2 - a.square()).mul_(density).mul_(upstream)
 
@@ -166,8 +166,6 @@ _SLOPES: dict[type[nn.Module], Callable[[nn.Module, Tensor], Tensor]] = {
 }
 
 
-def register_slope(
-    kind: type[nn.Module], slope: Callable[[nn.Module, Tensor], Tensor]
-) -> None:
+def register_slope(kind: type[nn.Module], slope: Callable[[nn.Module, Tensor], Tensor]) -> None:
     """Teach the chain rule the derivative of an element-wise layer."""
     _SLOPES[kind] = slope

@@ -67,7 +67,7 @@ def make_label(name: str, values: NDArray[Any], kind: str | None) -> Label:
             "for class names, or convert it to numbers"
         )
     points = values.astype(np.float64)
-    valid = ~np.isnan(points).any(axis=1)
+    valid = np.asarray(~np.isnan(points).any(axis=1))
     if kind == "circular":
         points = _on_circle(where, points, valid)
     if not valid.any():
@@ -82,7 +82,7 @@ def make_label(name: str, values: NDArray[Any], kind: str | None) -> Label:
     return Label(name, kind, points, valid)
 
 
-def _assumed_kind(name: str, values: NDArray[Any]) -> str | None:
+def _assumed_kind(name: str, values: NDArray[Any]) -> str:
     if values.dtype.kind == "b":
         return "discrete"
     if values.dtype.kind not in "iu":

@@ -63,13 +63,6 @@ def _factor(ground_truth: Any, factor: str | None) -> Any:
     return ground_truth[factor]
 
 
-def fit_linear(x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Least squares ``y = x @ weights.T + intercept``; weights of shape (n_columns, n_latents)."""
-    design = np.column_stack([np.asarray(x, dtype=np.float64), np.ones(len(x))])
-    solution = np.linalg.lstsq(design, np.asarray(y, dtype=np.float64), rcond=None)[0]
-    return solution[:-1].T, solution[-1]
-
-
 def r_squared(y: NDArray[Any], predicted: NDArray[Any]) -> float:
     """Variance explained, mean over columns; columns that do not vary are left out."""
     y = np.asarray(y, dtype=np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ class Recording:
 
     neural: NDArray[Any]
     labels: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    epochs: Epochs | None = None
+    epochs: Epochs = None  # type: ignore[assignment]
     neuron_names: tuple[str, ...] = ()
     latents: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     ground_truth: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
@@ -158,9 +158,7 @@ def _spell(value: Any) -> str:
     return "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
 
 
-def _check_label(
-    name: str, values: Any, n_times: int | None, problems: list[str]
-) -> NDArray[Any]:
+def _check_label(name: str, values: Any, n_times: int | None, problems: list[str]) -> NDArray[Any]:
     array = np.asarray(values)
     if array.dtype == object:
         try:
@@ -199,8 +197,3 @@ def as_labels(y: Any) -> dict[str, Any]:
             raise ValueError("y is an empty mapping; pass None to learn from time alone")
         return {str(name): values for name, values in y.items()}
     return {"label": y}
-
-
-def as_recording(X: Any, y: Any = None, epochs: Iterable[tuple[int, int]] | None = None) -> Recording:
-    """Make a checked recording of plain arrays."""
-    return Recording(X, as_labels(y), epochs)  # type: ignore[arg-type]

@@ -35,6 +35,7 @@ class Recipe:
     exclude_self: bool
     project: bool
     limit: float
+    projections: int | None
     method: str
     basis: str
     smooth: int
@@ -53,6 +54,7 @@ RECIPES: Mapping[str, Recipe] = {
         exclude_self=True,
         project=True,
         limit=5.0,
+        projections=1,
         method="inverted-gradient",
         basis="label",
         smooth=16,
@@ -70,6 +72,7 @@ RECIPES: Mapping[str, Recipe] = {
         project=False,
         # The optimum has the box at +-7.07 for temperature 1 and steps of 0.1: see docs.
         limit=10.0,
+        projections=1,
         method="inverted-gradient",
         basis="raw",
         smooth=1,
@@ -231,31 +234,36 @@ def split_epochs(epochs: Epochs, offset: int) -> tuple[Epochs, Epochs | None]:
     -------
     training : Epochs
     held_out : Epochs or None
-        None, with a warning, if a tenth is too short to judge by; training then has everything.
+        None if a tenth is too short to judge by; training then has everything.
     """
     long_enough = epochs.longer_than(offset)
-    dropped = len(epochs) - len(long_enough)
     if len(long_enough) == 0:
         raise ValueError(
             f"no epoch is long enough: pairs are time_offset={offset} samples apart, and the "
             f"longest epoch has {epochs.lengths.max()} samples; join epochs or lower time_offset"
         )
+    training, held_out = long_enough.split(HELD_OUT)
+    held_out = held_out.longer_than(offset)
+    if held_out.size < max(_LEAST_HELD_OUT, 4 * offset):
+        return long_enough, None
+    return training.longer_than(offset), held_out
+
+
+def warn_split(epochs: Epochs, offset: int, held_out: Epochs | None) -> None:
+    """Say what `split_epochs` left out or could not do."""
+    dropped = len(epochs) - len(epochs.longer_than(offset))
     if dropped:
         warn(
             f"{dropped} of {len(epochs)} epochs are no longer than time_offset={offset} samples "
             "and were left out",
             ShortRecordingWarning,
         )
-    training, held_out = long_enough.split(HELD_OUT)
-    held_out = held_out.longer_than(offset)
-    if held_out.size < max(_LEAST_HELD_OUT, 4 * offset):
+    if held_out is None:
         warn(
-            f"the recording is too short to hold out a tenth of it ({long_enough.size} samples): "
+            f"the recording is too short to hold out a tenth of it ({epochs.size} samples): "
             "all of it is used for training, and nothing tells whether the labels were learned",
             ShortRecordingWarning,
         )
-        return long_enough, None
-    return training.longer_than(offset), held_out
 
 
 def resolve_batch_size(given: int | None, recipe: Recipe, n_training: int) -> int:

@@ -18,7 +18,10 @@ FORMAT_VERSION = 1
 
 
 def write_tensors(
-    path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], header: Mapping[str, Any]
+    path: str | os.PathLike[str],
+    kind: str,
+    tensors: Mapping[str, Tensor],
+    header: Mapping[str, Any],
 ) -> None:
     """Write under a temporary name beside ``path``, then rename: never half a file.
 
@@ -42,7 +45,9 @@ def write_tensors(
         "sha256": _digest(kind, str(FORMAT_VERSION), text, plain),
     }
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}")
+        raise FileNotFoundError(
+            f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}"
+        )
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:

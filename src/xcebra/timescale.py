@@ -1,8 +1,8 @@
 """How fast the activity and the labels change, and the time offset and temperature that follow.
 
 A positive pair ``k`` steps apart carries information about its reference; InfoNCE with N negatives
-can express log N nats of it and no more. Correlations between ``x(t)`` and ``x(t + k)`` say how much
-there is, to the accuracy of a Gaussian approximation: ``-1/2 sum log(1 - rho^2)``.
+can express log N nats of it and no more. Correlations between ``x(t)`` and ``x(t + k)`` say how
+much there is, to the accuracy of a Gaussian approximation: ``-1/2 sum log(1 - rho^2)``.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ def information(rho: NDArray[np.float64]) -> float:
     return float(-0.5 * np.log1p(-np.square(rho)).sum())
 
 
-def choose_offset(
-    series: list[tuple[Series, int]], epochs: Epochs, n_negatives: int
-) -> int:
+def choose_offset(series: list[tuple[Series, int]], epochs: Epochs, n_negatives: int) -> int:
     """The smallest offset whose pairs carry no more information than the loss can express.
 
     Parameters
@@ -80,9 +78,7 @@ def choose_offset(
     longest = max(1, min(epochs.size // 500, int(np.median(epochs.lengths)) // 10))
     allowed = [k for k in OFFSETS if k <= longest]
     for offset in allowed:
-        if all(
-            information(step_correlations(s, epochs, offset, d)) <= limit for s, d in series
-        ):
+        if all(information(step_correlations(s, epochs, offset, d)) <= limit for s, d in series):
             return offset
     return allowed[-1]
 

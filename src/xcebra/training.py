@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,55 +19,16 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from xcebra.batches import Batches, Objective, Part, Regression
 from xcebra.caveats import InterruptedFitWarning, warn
+from xcebra.checkpoints import History, TrainState
 from xcebra.encoder import Encoder
-from xcebra.epochs import Epochs, IntArray
+from xcebra.epochs import Epochs
 from xcebra.infonce import chance_level, infonce
 from xcebra.jacobian import linearise, penalty
 from xcebra.recording import Recording
-from xcebra.sampling import NONE, Pairs
-from xcebra.storage import read_tensors, write_tensors
 
 _CHECKPOINT_SECONDS = 20.0
-_CHECKPOINT_KIND = "xcebra-checkpoint"
-
-
-@dataclass(frozen=True, eq=False)
-class Objective:
-    """One contrastive term: which latents it shapes, and who is a positive.
-
-    Parameters
-    ----------
-    name : str
-    block : slice
-        Latents it acts on.
-    pairs : Pairs
-    weight : float
-    """
-
-    name: str
-    block: slice
-    pairs: Pairs
-    weight: float = 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class Regression:
-    """The supervised baseline: squared error between latents and a standardised target.
-
-    Parameters
-    ----------
-    name : str
-    block : slice
-    target : ndarray of shape (n_times, n_columns)
-    valid : ndarray of shape (n_times,)
-    """
-
-    name: str
-    block: slice
-    target: NDArray[np.float64]
-    valid: NDArray[np.bool_]
-    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -106,22 +67,6 @@ class TrainConfig:
         return self.jacobian_weight * min(1.0, max(0.0, (step - eighth) / eighth))
 
 
-@dataclass(eq=False)
-class History:
-    """What happened at each step, as plain arrays that grow with training."""
-
-    rows: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, **values: float) -> None:
-        """Append one step."""
-        for name, value in values.items():
-            self.rows.setdefault(name, []).append(value)
-
-    def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """The history as arrays of shape (n_steps,)."""
-        return {name: np.array(values) for name, values in self.rows.items()}
-
-
 def train(
     encoder: Encoder,
     recording: Recording,
@@ -147,9 +92,9 @@ def train(
         lr=config.learning_rate,
         fused=device.type in ("cpu", "cuda"),
     )
-    state = _State(encoder, optimizer, rng, generator, History())
+    state = TrainState(encoder, optimizer, rng, generator, History())
     first = state.load(checkpoint, fingerprint) if checkpoint and checkpoint.exists() else 0
-    batch = _Batches(recording, epochs, objectives, config.batch_size, device)
+    batch = Batches(recording, epochs, objectives, config.batch_size, device)
     saved = time.monotonic()
     step = first
     with _deferred_interrupt() as interrupted, _bar(config, first, progress) as bar:
@@ -179,8 +124,8 @@ def train(
 
 
 def _step(
-    state: _State,
-    batch: _Batches,
+    state: TrainState,
+    batch: Batches,
     objectives: list[Objective | Regression],
     config: TrainConfig,
     step: int,
@@ -197,7 +142,7 @@ def _step(
     total = at.output.new_zeros(())
     record: dict[str, Tensor | float] = {}
     for objective, part in zip(objectives, drawn.parts, strict=True):
-        loss, chance = part.loss(objective, at.output, others, config)
+        loss, chance = _loss(objective, part, at.output, others, config)
         total = total + objective.weight * loss
         record[f"loss/{objective.name}"] = loss.detach()
         record[f"chance/{objective.name}"] = chance
@@ -219,150 +164,29 @@ def _step(
     return {**numbers, "weight": weight, "learning_rate": config.rate(step)}
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """Where one objective finds its rows in a drawn batch."""
-
-    rows: Tensor | slice
-    positives: slice
-    negatives: Tensor | slice
-    target: Tensor | None = None
-
-    def loss(
-        self,
-        objective: Objective | Regression,
-        reference: Tensor,
-        others: Tensor,
-        config: TrainConfig,
-    ) -> tuple[Tensor, float]:
-        """Loss of this objective, and the level at which nothing is learned."""
-        x = reference[self.rows][:, objective.block]
-        if len(x) == 0:  # no sample of this batch takes part
-            return reference.sum() * 0, math.nan
-        if self.target is not None:
-            return F.mse_loss(x, self.target), 1.0
-        negatives = others[self.negatives][:, objective.block]
-        loss = infonce(
-            x,
-            others[self.positives][:, objective.block],
-            negatives,
-            similarity=config.similarity,
-            temperature=config.temperature,
-            include_positive=config.include_positive,
-        )
-        return loss, chance_level(len(negatives), config.include_positive)
-
-
-@dataclass(frozen=True, eq=False)
-class _Drawn:
-    reference: Tensor
-    others: Tensor
-    parts: list[_Part]
-
-
-class _Batches:
-    """Draws references and negatives shared by all objectives, and the positives of each."""
-
-    def __init__(
-        self,
-        recording: Recording,
-        epochs: Epochs,
-        objectives: list[Objective | Regression],
-        batch_size: int,
-        device: torch.device,
-    ) -> None:
-        self._recording = recording
-        self._epochs = epochs
-        self._objectives = objectives
-        self._batch_size = batch_size
-        self._device = device
-        self._contrastive = any(isinstance(o, Objective) for o in objectives)
-
-    def draw(self, rng: np.random.Generator) -> _Drawn:
-        """One batch; random draws happen in a fixed order."""
-        reference = self._epochs.draw(self._batch_size, rng)
-        negative = self._epochs.draw(self._batch_size if self._contrastive else 0, rng)
-        others = [negative]
-        at = len(negative)
-        parts = []
-        for objective in self._objectives:
-            if isinstance(objective, Regression):
-                rows = np.flatnonzero(objective.valid[reference])
-                target = self._tensor(objective.target[reference[rows]])
-                parts.append(_Part(self._index(rows, reference), slice(0), slice(0), target))
-                continue
-            positive = objective.pairs.positives(reference, rng)
-            rows = np.flatnonzero(positive != NONE)
-            usable = np.flatnonzero(objective.pairs.takes_part(negative))
-            parts.append(
-                _Part(
-                    self._index(rows, reference),
-                    slice(at, at + len(rows)),
-                    self._index(usable, negative),
-                )
-            )
-            others.append(positive[rows])
-            at += len(rows)
-        return _Drawn(self._rows(reference), self._rows(np.concatenate(others)), parts)
-
-    def _rows(self, times: IntArray) -> Tensor:
-        return torch.from_numpy(self._recording.rows(times)).to(self._device)
-
-    def _tensor(self, values: NDArray[np.float64]) -> Tensor:
-        return torch.from_numpy(values.astype(np.float32)).to(self._device)
-
-    def _index(self, rows: IntArray, of: IntArray) -> Tensor | slice:
-        """Rows as an index; all of them as a slice, which costs nothing."""
-        if len(rows) == len(of):
-            return slice(0, len(of))
-        return torch.from_numpy(rows).to(self._device)
-
-
-@dataclass(eq=False)
-class _State:
-    """All that changes while training, so that a resumed run gives the same bits."""
-
-    encoder: Encoder
-    optimizer: torch.optim.Adam
-    rng: np.random.Generator
-    generator: torch.Generator
-    history: History
-
-    def save(self, path: Path, fingerprint: str, step: int) -> None:
-        """Write everything to one file."""
-        tensors = {f"encoder/{k}": v for k, v in self.encoder.state_dict().items()}
-        for i, moments in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer/{i}/{k}": torch.as_tensor(v) for k, v in moments.items()}
-        for name, values in self.history.arrays().items():
-            tensors[f"history/{name}"] = torch.from_numpy(values)
-        tensors["generator"] = self.generator.get_state()
-        header = {"step": step, "fingerprint": fingerprint, "rng": self.rng.bit_generator.state}
-        write_tensors(path, _CHECKPOINT_KIND, tensors, header)
-
-    def load(self, path: Path, fingerprint: str) -> int:
-        """Take everything back and return the number of steps already done."""
-        tensors, header = read_tensors(path, _CHECKPOINT_KIND)
-        if header["fingerprint"] != fingerprint:
-            raise ValueError(
-                f"checkpoint {str(path)!r} belongs to another fit: its data, labels, epochs or "
-                "settings differ; delete it or give another path"
-            )
-        self.encoder.load_state_dict(_under(tensors, "encoder/"))
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, value in _under(tensors, "optimizer/").items():
-            index, moment = name.split("/")
-            state.setdefault(int(index), {})[moment] = value
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
-        for name, values in _under(tensors, "history/").items():
-            self.history.rows[name] = values.tolist()
-        self.generator.set_state(tensors["generator"])
-        self.rng.bit_generator.state = header["rng"]
-        return int(header["step"])
-
-
-def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+def _loss(
+    objective: Objective | Regression,
+    part: Part,
+    reference: Tensor,
+    others: Tensor,
+    config: TrainConfig,
+) -> tuple[Tensor, float]:
+    """Loss of one objective, and the level at which nothing is learned."""
+    x = reference[part.rows][:, objective.block]
+    if len(x) == 0:  # no sample of this batch takes part
+        return reference.sum() * 0, math.nan
+    if part.target is not None:
+        return F.mse_loss(x, part.target), 1.0
+    negatives = others[part.negatives][:, objective.block]
+    loss = infonce(
+        x,
+        others[part.positives][:, objective.block],
+        negatives,
+        similarity=config.similarity,
+        temperature=config.temperature,
+        include_positive=config.include_positive,
+    )
+    return loss, chance_level(len(negatives), config.include_positive)
 
 
 @contextmanager
@@ -387,9 +211,7 @@ def _deferred_interrupt() -> Iterator[Any]:
 
 
 def _bar(config: TrainConfig, first: int, progress: bool) -> tqdm:
-    return tqdm(
-        total=config.steps, initial=first, disable=not progress, desc="xcebra", unit="step"
-    )
+    return tqdm(total=config.steps, initial=first, disable=not progress, desc="xcebra", unit="step")
 
 
 def _summary(record: Mapping[str, float], objectives: list[Objective | Regression]) -> str:

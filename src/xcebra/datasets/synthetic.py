@@ -126,9 +126,7 @@ def _check(
         if width < least:
             problems.append(f"factor {name!r} has {width} dimensions, needs {least} or more")
     if wiring is None or set(wiring) != set(factors):
-        problems.append(
-            f"wiring must name the factors {list(factors)}, got {list(wiring or {})}"
-        )
+        problems.append(f"wiring must name the factors {list(factors)}, got {list(wiring or {})}")
         wiring = {}
     truth = {name: np.asarray(wiring[name], dtype=bool) for name in factors if name in wiring}
     if len({t.shape for t in truth.values()}) > 1 or any(t.ndim != 1 for t in truth.values()):

@@ -27,5 +27,10 @@ def contrast(
     on_cpu = reference.device.type == "cpu" and reference.dtype == float32
     form = fused if on_cpu else tiled
     return form(
-        reference.detach(), negative.detach(), matched.detach(), euclidean, include_positive, gradient
+        reference.detach(),
+        negative.detach(),
+        matched.detach(),
+        euclidean,
+        include_positive,
+        gradient,
     )

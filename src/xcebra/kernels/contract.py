@@ -11,9 +11,9 @@ from torch import Tensor
 class Contrast(NamedTuple):
     """Value and gradients of the sum over references of the loss, at temperature 1.
 
-    ``partition`` is ``log sum_j exp psi(x_i, y_j)``. ``weight`` is the loss's derivative by it: 1, or
-    ``sigmoid(partition - matched)`` with the positive in the sum; its negative is the derivative by
-    ``matched``. The gradients are empty when none was asked for.
+    ``partition`` is ``log sum_j exp psi(x_i, y_j)``. ``weight`` is the loss's derivative by it: 1,
+    or ``sigmoid(partition - matched)`` with the positive in the sum; its negative is the derivative
+    by ``matched``. The gradients are empty when none was asked for.
     """
 
     partition: Float[Tensor, " sample"]

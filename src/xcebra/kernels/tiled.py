@@ -27,10 +27,7 @@ def tiled(
     for start in range(0, len(reference), rows):
         at = slice(start, start + rows)
         x = reference[at]
-        if euclidean:
-            similarity = -_squared_distances(x, negative)
-        else:
-            similarity = x @ negative.T
+        similarity = -_squared_distances(x, negative) if euclidean else x @ negative.T
         partition[at] = torch.logsumexp(similarity, dim=1)
         if include_positive:
             weight[at] = torch.sigmoid(partition[at] - matched[at])

@@ -1,0 +1,39 @@
+# One virtual environment for everything. Each target installs what it needs, once.
+ifeq ($(OS),Windows_NT)
+PYTHON := .venv/Scripts/python.exe
+SYSTEM_PYTHON ?= python
+else
+PYTHON := .venv/bin/python
+SYSTEM_PYTHON ?= python3
+endif
+INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test slow lint bench clean
+
+demo: .venv/.plot
+	$(PYTHON) examples/demo.py
+
+test: .venv/.test
+	$(PYTHON) -m pytest
+
+slow: .venv/.test
+	$(PYTHON) -m pytest -m slow
+
+lint: .venv/.lint
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	$(PYTHON) -c "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
+
+bench: .venv/.bench
+	$(PYTHON) benchmarks/run.py
+
+clean:
+	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+$(PYTHON):
+	$(SYSTEM_PYTHON) -m venv .venv
+
+.venv/.%: pyproject.toml constraints.txt | $(PYTHON)
+	$(INSTALL) -e ".[$*]"
+	@touch $@

@@ -1,0 +1,80 @@
+"""The state of training, and its file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xcebra.encoder import Encoder
+from xcebra.storage import read_tensors, write_tensors
+
+_KIND = "xcebra-checkpoint"
+
+
+@dataclass(eq=False)
+class History:
+    """What happened at each step, as plain arrays that grow with training."""
+
+    rows: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, **values: float) -> None:
+        """Append one step."""
+        for name, value in values.items():
+            self.rows.setdefault(name, []).append(value)
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """The history as arrays of shape (n_steps,)."""
+        return {name: np.array(values) for name, values in self.rows.items()}
+
+
+@dataclass(eq=False)
+class TrainState:
+    """All that changes while training, so that a resumed run gives the same bits."""
+
+    encoder: Encoder
+    optimizer: torch.optim.Adam
+    rng: np.random.Generator
+    generator: torch.Generator
+    history: History
+
+    def save(self, path: Path, fingerprint: str, step: int) -> None:
+        """Write everything to one file."""
+        tensors = {f"encoder/{k}": v for k, v in self.encoder.state_dict().items()}
+        for i, moments in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{i}/{k}": torch.as_tensor(v) for k, v in moments.items()}
+        for name, values in self.history.arrays().items():
+            tensors[f"history/{name}"] = torch.from_numpy(values)
+        tensors["generator"] = self.generator.get_state()
+        header = {"step": step, "fingerprint": fingerprint, "rng": self.rng.bit_generator.state}
+        write_tensors(path, _KIND, tensors, header)
+
+    def load(self, path: Path, fingerprint: str) -> int:
+        """Take everything back and return the number of steps already done."""
+        tensors, header = read_tensors(path, _KIND)
+        if header["fingerprint"] != fingerprint:
+            raise ValueError(
+                f"checkpoint {str(path)!r} belongs to another fit: its data, labels, epochs or "
+                "settings differ; delete it or give another path"
+            )
+        self.encoder.load_state_dict(_under(tensors, "encoder/"))
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in _under(tensors, "optimizer/").items():
+            index, moment = name.split("/")
+            state.setdefault(int(index), {})[moment] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        for name, values in _under(tensors, "history/").items():
+            self.history.rows[name] = values.tolist()
+        self.generator.set_state(tensors["generator"])
+        self.rng.bit_generator.state = header["rng"]
+        return int(header["step"])
+
+
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -1,0 +1,248 @@
+"""Everything about a fit that is decided before training, in one value.
+
+`make_plan` goes from a checked recording and the user's parameters to a `Plan`; all errors of input
+are raised here, before any work starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from xcebra import settings
+from xcebra.batches import Objective, Regression
+from xcebra.caveats import SilentNeuronWarning, warn
+from xcebra.encoder import Inputs
+from xcebra.epochs import Epochs
+from xcebra.labels import Label, delay_label, make_label, warn_missing
+from xcebra.recording import Recording
+from xcebra.sampling import NearestLabel, Pairs, SameClass, TimeOffset
+from xcebra.settings import RECIPES, Recipe
+from xcebra.timescale import Series, choose_offset, choose_temperature, component_series
+from xcebra.training import TrainConfig
+
+_FEW_NAMES = 10
+_FEWEST_PAIRS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What will be trained, on what, and how.
+
+    ``held_out`` is None if the recording is too short to set anything aside.
+    """
+
+    labels: tuple[Label, ...]
+    blocks: Mapping[str, slice]
+    inputs: Inputs
+    offset: int
+    training: Epochs
+    held_out: Epochs | None
+    config: TrainConfig
+    recipe: Recipe
+    regression: bool
+    time_on: str
+
+    @property
+    def n_latents(self) -> int:
+        """Width of the embedding."""
+        return max(block.stop for block in self.blocks.values())
+
+    def objectives(self, epochs: Epochs) -> list[Objective | Regression]:
+        """The terms of the loss on some of the samples; labels unknown there are left out."""
+        found: list[Objective | Regression] = []
+        for label in self.labels:
+            block = self.blocks[label.name]
+            if self.regression:
+                target = _standardised(label, self.training)
+                found.append(Regression(label.name, block, target, label.valid))
+            elif _n_pairs(label, epochs, self.offset) >= _FEWEST_PAIRS:
+                pairs = _label_pairs(label, epochs, self.offset, self.recipe.exclude_self)
+                found.append(Objective(label.name, block, pairs))
+        if "time" in self.blocks:
+            start = self.blocks["time"].start if self.time_on == "block" else 0
+            on = slice(start, self.n_latents)
+            found.append(Objective("time", on, TimeOffset(epochs, self.offset)))
+        return found
+
+    def fingerprint(self) -> str:
+        """A digest that two fits share if they would take the same path."""
+        told = [asdict(self.config), self.offset, self.time_on, self.regression]
+        told += [asdict(self.recipe), [[n, b.start, b.stop] for n, b in self.blocks.items()]]
+        state = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+        arrays: list[NDArray[Any]] = [self.inputs.mean, self.inputs.scale]
+        arrays += [self.training.starts, self.training.stops]
+        for label in self.labels:
+            arrays += [label.points, label.valid]
+        for array in arrays:
+            state.update(np.ascontiguousarray(array).tobytes())
+        return state.hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """Every setting as resolved, in plain values."""
+        dims = {name: block.stop - block.start for name, block in self.blocks.items()}
+        return {
+            **asdict(self.config),
+            "time_offset": self.offset,
+            "time_on": self.time_on,
+            "time_dims": dims.pop("time", 0),
+            "label_dims": dims,
+            "label_kind": {label.name: label.kind for label in self.labels},
+            "objective": "regression" if self.regression else "contrastive",
+            "exclude_self": self.recipe.exclude_self,
+            "project": self.recipe.project,
+            "limit": self.recipe.limit,
+            "n_components": int(self.inputs.loadings.shape[1]),
+            "n_training": self.training.size,
+            "n_held_out": 0 if self.held_out is None else self.held_out.size,
+        }
+
+
+def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
+    """Decide everything, or raise.
+
+    Parameters
+    ----------
+    recording : Recording
+    params : mapping
+        The estimator's parameters, already checked by `settings.check_parameters`.
+    """
+    recipe = RECIPES[params["recipe"]]
+    whole = recording.epochs
+    labels = make_labels(recording, params)
+    blocks = settings.resolve_blocks(params, labels, recording.n_neurons)
+    labels.sort(key=lambda label: list(blocks).index(label.name))
+    offset = params["time_offset"] or recipe.time_offset
+    # The offset may yet be chosen from the data; whatever it is, one sample is the least.
+    training, _ = settings.split_epochs(whole, offset or 1)
+    batch_size = settings.resolve_batch_size(params["batch_size"], recipe, training.size)
+    inputs = Inputs.measure(recording, training, project=recipe.project)
+    _report_silent(inputs, recording.neuron_names)
+    series = _series(recording, inputs, labels, blocks, params["time_on"])
+    if offset is None:
+        offset = choose_offset(series, training, batch_size)
+    training, held_out = settings.split_epochs(whole, offset)
+    for label in labels:
+        if _n_pairs(label, training, offset) < _FEWEST_PAIRS:
+            raise ValueError(
+                f"label {label.name!r} has fewer than {_FEWEST_PAIRS} known samples from which "
+                f"one time_offset={offset} later is known too; lower time_offset, or fill gaps"
+            )
+    settings.warn_split(whole, offset, held_out)
+    for label in labels:
+        warn_missing(label, whole)
+    temperature = params["temperature"] or recipe.temperature
+    if temperature is None:
+        temperature = choose_temperature(series, training, offset)
+    weight = params["jacobian_weight"]
+    config = TrainConfig(
+        steps=int(params["steps"] or recipe.steps),
+        batch_size=min(batch_size, training.size),
+        learning_rate=float(params["learning_rate"] or recipe.learning_rate),
+        schedule=recipe.schedule,
+        jacobian_weight=float(recipe.jacobian_weight if weight is None else weight),
+        temperature=float(temperature),
+        similarity=params["distance"],
+        include_positive=recipe.include_positive,
+        projections=recipe.projections,
+        seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
+    )
+    return Plan(
+        tuple(labels),
+        blocks,
+        inputs,
+        offset,
+        training,
+        held_out,
+        config,
+        recipe,
+        params["objective"] == "regression",
+        params["time_on"],
+    )
+
+
+def make_labels(
+    recording: Recording,
+    params: Mapping[str, Any],
+    kinds: Mapping[str, str | None] | None = None,
+) -> list[Label]:
+    """The recording's labels by their kinds, moved by their delays."""
+    names = list(recording.labels)
+    asked, delays = settings.label_settings(params, names)
+    kinds = asked if kinds is None else kinds
+    return [
+        delay_label(make_label(name, values, kinds[name]), delays[name], recording.epochs)
+        for name, values in recording.labels.items()
+    ]
+
+
+def _series(
+    recording: Recording,
+    inputs: Inputs,
+    labels: list[Label],
+    blocks: Mapping[str, slice],
+    time_on: str,
+) -> list[tuple[Series, int]]:
+    """What each objective follows over time, to choose offset and temperature from."""
+    if "time" in blocks:
+        size = blocks["time"].stop - (blocks["time"].start if time_on == "block" else 0)
+        return [(component_series(recording, inputs), size)]
+    return [(_label_series(label), label.width) for label in labels if label.kind != "discrete"]
+
+
+def _label_series(label: Label) -> Series:
+    return lambda times: np.nan_to_num(label.points[times])
+
+
+def _label_pairs(label: Label, epochs: Epochs, offset: int, exclude_self: bool) -> Pairs:
+    if label.kind == "discrete":
+        return SameClass(label.codes(), epochs, label.valid, exclude_self=exclude_self)
+    return NearestLabel(
+        label.points,
+        epochs,
+        offset,
+        label.valid,
+        circular=label.kind == "circular",
+        exclude_self=exclude_self,
+    )
+
+
+def _n_pairs(label: Label, epochs: Epochs, offset: int) -> int:
+    """How many steps of a label are known; for classes, how many samples."""
+    times = epochs.indices()
+    times = times[label.valid[times]]
+    if label.kind == "discrete":
+        return len(times)
+    times = times[times + offset < epochs.stop_of(times)]
+    return int(label.valid[times + offset].sum())
+
+
+def _standardised(label: Label, epochs: Epochs) -> NDArray[np.float64]:
+    known = epochs.indices()
+    known = known[label.valid[known]]
+    mean, spread = label.points[known].mean(axis=0), label.points[known].std(axis=0)
+    return (label.points - mean) / np.where(spread > 0, spread, 1.0)
+
+
+def _report_silent(inputs: Inputs, names: tuple[str, ...]) -> None:
+    silent = inputs.silent
+    if len(silent) == len(names):
+        raise ValueError(
+            f"none of the {len(names)} neurons ever changes in the training samples; "
+            "check that X holds activity over time"
+        )
+    if len(silent):
+        shown = ", ".join(names[i] for i in silent[:_FEW_NAMES])
+        more = f" and {len(silent) - _FEW_NAMES} more" if len(silent) > _FEW_NAMES else ""
+        warn(
+            f"{len(silent)} of {len(names)} neurons never change (neurons {shown}{more}); they "
+            "are kept and score exactly zero",
+            SilentNeuronWarning,
+        )

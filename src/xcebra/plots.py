@@ -1,0 +1,128 @@
+"""Pictures. Every function draws on the axes it is given, or on new ones, and returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from xcebra.attribution import AttributionMap
+
+_MOST_NAMES = 40
+_CONNECTED, _UNCONNECTED = "#1f6f8b", "#c8ccd0"
+
+
+def attribution_map(
+    amap: AttributionMap,
+    *,
+    ax: Axes | None = None,
+    truth: Mapping[str, Any] | None = None,
+) -> Axes:
+    """Heat map of neurons by latents, each block on its own scale, beside the known wiring.
+
+    Parameters
+    ----------
+    amap : AttributionMap
+    ax : Axes, optional
+    truth : mapping of str to bool array of shape (n_neurons,), optional
+    """
+    ax = _axes(ax, size=(5.2, 6.0))
+    shown = np.array(amap.values)
+    for block in amap.blocks.values():
+        most = shown[:, block].max()
+        shown[:, block] /= most if most > 0 else 1.0
+    image = ax.imshow(shown, aspect="auto", cmap="magma_r", vmin=0, vmax=1, interpolation="nearest")
+    _separate(ax, amap.blocks)
+    ax.set_xticks(range(shown.shape[1]), amap.latent_names, rotation=90)
+    _name_neurons(ax, amap.neuron_names)
+    ax.set_ylabel("neuron")
+    ax.set_title("attribution")
+    if truth:
+        beside = ax.inset_axes((1.06, 0.0, 0.09 * len(truth), 1.0))
+        table = np.column_stack([np.asarray(t, dtype=float) for t in truth.values()])
+        beside.imshow(
+            table, aspect="auto", cmap="magma_r", vmin=0, vmax=1.15, interpolation="nearest"
+        )
+        beside.set_xticks(range(len(truth)), list(truth), rotation=90)
+        beside.set_yticks([])
+        beside.set_title("truth")
+    scale = ax.inset_axes((0.0, -0.17, 1.0, 0.02))
+    bar = ax.figure.colorbar(image, cax=scale, orientation="horizontal")
+    bar.set_label("mean |attribution|, share of each block's largest", fontsize="small")
+    return ax
+
+
+def block_scores(
+    amap: AttributionMap,
+    block: str,
+    *,
+    ax: Axes | None = None,
+    truth: NDArray[np.bool_] | None = None,
+) -> Axes:
+    """One bar per neuron for a block, coloured by its true connection if that is known."""
+    ax = _axes(ax, size=(7.0, 2.8))
+    scores = amap.block(block)
+    connected = np.ones(len(scores), dtype=bool) if truth is None else np.asarray(truth, bool)
+    for chosen, colour, name in (
+        (connected, _CONNECTED, "connected"),
+        (~connected, _UNCONNECTED, "unconnected"),
+    ):
+        if chosen.any():
+            ax.bar(np.flatnonzero(chosen), scores[chosen], width=0.85, color=colour, label=name)
+    ax.set_xlabel("neuron")
+    ax.set_ylabel(f"score for {block!r}")
+    ax.margins(x=0.01)
+    if truth is not None:
+        ax.legend(frameon=False)
+    _open(ax)
+    return ax
+
+
+def training_curves(history: Mapping[str, NDArray[Any]], *, ax: Axes | None = None) -> Axes:
+    """Loss of each objective over training, with the level at which nothing is learned."""
+    ax = _axes(ax, size=(7.0, 2.8))
+    names = [key.removeprefix("loss/") for key in history if key.startswith("loss/")]
+    for i, name in enumerate(names):
+        loss, chance = history[f"loss/{name}"], history[f"chance/{name}"]
+        steps = np.arange(1, len(loss) + 1)
+        ax.plot(steps, loss, color=f"C{i}", lw=0.8, label=name)
+        ax.plot(steps, chance, color=f"C{i}", lw=0.8, ls="--")
+    ax.plot([], [], color="0.3", lw=0.8, ls="--", label="chance")
+    ax.set_xlabel("step")
+    ax.set_ylabel("loss (nats)")
+    ax.legend(frameon=False)
+    _open(ax)
+    return ax
+
+
+def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "plots need matplotlib; install it with: pip install 'xcebra[plot]'"
+        ) from error
+    return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def _separate(ax: Axes, blocks: Mapping[str, slice]) -> None:
+    """White lines between blocks."""
+    for block in list(blocks.values())[1:]:
+        ax.axvline(block.start - 0.5, color="white", lw=2.5)
+
+
+def _name_neurons(ax: Axes, names: tuple[str, ...]) -> None:
+    if len(names) <= _MOST_NAMES:
+        ax.set_yticks(range(len(names)), names)
+
+
+def _open(ax: Axes) -> None:
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)

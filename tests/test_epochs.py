@@ -1,0 +1,49 @@
+"""Epochs: half-open stretches that nothing crosses."""
+
+import numpy as np
+import pytest
+
+from xcebra.epochs import Epochs
+
+
+def test_split_keeps_the_last_share_of_every_epoch():
+    training, held_out = Epochs.check([(0, 100), (200, 250)], 300).split(0.1)
+    assert training.pairs() == [(0, 90), (200, 245)]
+    assert held_out.pairs() == [(90, 100), (245, 250)]
+    assert np.array_equal(
+        np.sort(np.concatenate([training.indices(), held_out.indices()])),
+        np.concatenate([np.arange(100), np.arange(200, 250)]),
+    )
+
+
+def test_draw_is_uniform_over_all_samples_and_no_others():
+    epochs = Epochs.check([(3, 5), (10, 14), (20, 21)], 30)
+    drawn = epochs.draw(70_000, np.random.default_rng(0))
+    values, counts = np.unique(drawn, return_counts=True)
+    assert values.tolist() == [3, 4, 10, 11, 12, 13, 20]
+    # 10,000 expected each, s.d. 93: five s.d. either way.
+    assert np.abs(counts - 10_000).max() < 5 * 93
+
+
+def test_stop_of_names_the_end_of_the_epoch_that_holds_a_sample():
+    epochs = Epochs.check([(0, 4), (6, 9)], 10)
+    assert epochs.stop_of(np.array([0, 3, 6, 8])).tolist() == [4, 4, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "message"),
+    [
+        ([(5, 5)], "0 <= start < stop <= 10"),
+        ([(-1, 5)], "0 <= start < stop <= 10"),
+        ([(0, 11)], "0 <= start < stop <= 10"),
+        ([(0, 6), (5, 8)], "before epochs\\[0\\] stops at 6"),
+        ([(0.5, 6)], "whole sample indices"),
+        ([(0, 6, 7)], "list of \\(start, stop\\)"),
+        ([], "list of \\(start, stop\\)"),
+        (5, "list of \\(start, stop\\)"),
+        ("ab", "list of \\(start, stop\\)"),
+    ],
+)
+def test_bad_epochs_are_refused(epochs, message):
+    with pytest.raises(ValueError, match=message):
+        Epochs.check(epochs, 10)
