@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xcebra.encoder import Encoder
-from xcebra.storage import read_tensors, write_tensors
+from xcebra.storage import read_tensors, under, write_tensors
 
 _KIND = "xcebra-checkpoint"
 
@@ -62,19 +61,15 @@ class TrainState:
                 f"checkpoint {str(path)!r} belongs to another fit: its data, labels, epochs or "
                 "settings differ; delete it or give another path"
             )
-        self.encoder.load_state_dict(_under(tensors, "encoder/"))
+        self.encoder.load_state_dict(under(tensors, "encoder/"))
         state: dict[int, dict[str, Tensor]] = {}
-        for name, value in _under(tensors, "optimizer/").items():
+        for name, value in under(tensors, "optimizer/").items():
             index, moment = name.split("/")
             state.setdefault(int(index), {})[moment] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
-        for name, values in _under(tensors, "history/").items():
+        for name, values in under(tensors, "history/").items():
             self.history.rows[name] = values.tolist()
         self.generator.set_state(tensors["generator"])
         self.rng.bit_generator.state = header["rng"]
         return int(header["step"])
-
-
-def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

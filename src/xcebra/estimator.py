@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,15 @@ from xcebra.diagnostics import (
     margin,
     training_fit,
 )
-from xcebra.encoder import Encoder, Inputs, embed
+from xcebra.encoder import Encoder, embed
 from xcebra.metrics import r_squared
+from xcebra.model_file import plain, read_model, write_model
 from xcebra.planning import Plan, make_labels, make_plan
-from xcebra.readout import Readout, fit_readouts, label_axes
+from xcebra.readout import fit_readouts, label_axes
 from xcebra.recording import Recording, as_labels
 from xcebra.sampling import TimeOffset
 from xcebra.settings import RECIPES
-from xcebra.storage import read_tensors, write_tensors
 from xcebra.training import TrainConfig, train
-
-_MODEL_KIND = "xcebra-model"
 
 
 class XCEBRA(TransformerMixin, BaseEstimator):
@@ -85,6 +83,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         Every setting as resolved.
     encoder_ : Encoder
         The trained torch module, from raw activity to embedding.
+    readout_ : dict of str to Readout
+        Linear map from each label's block to the label.
+    neuron_names_ : tuple of str
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only if the input had names.
@@ -175,7 +176,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             unit_blocks=list(plan.blocks.values()) if self.distance == "cosine" else None,
             generator=torch.Generator().manual_seed(plan.config.seed),
         ).to(device)
-        self.history_ = train(
+        history = train(
             encoder,
             recording,
             plan.training,
@@ -186,13 +187,15 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             checkpoint=None if checkpoint is None else Path(checkpoint),
             fingerprint=plan.fingerprint(),
         )
+        told = {name: plain(value) for name, value in params.items()}
         self.encoder_ = encoder
+        self.history_ = history
         self.blocks_ = dict(plan.blocks)
-        told = {name: _plain(value) for name, value in params.items()}
         self.config_ = {**told, **plan.describe(), "device": str(device)}
         self.config_["random_state"] = plan.config.seed
+        self.neuron_names_ = recording.neuron_names
         self.readout_ = fit_readouts(encoder, recording, plan)
-        self.goodness_of_fit_ = self._judge(recording, plan)
+        self.goodness_of_fit_ = _judge(encoder, recording, plan, history)
         return self
 
     def transform(self, X: Any, *, epochs: Iterable[tuple[int, int]] | None = None) -> Any:
@@ -286,7 +289,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                     f"y has a label {name!r}, but the model was fitted with {list(self.readout_)}"
                 )
         found = []
-        for each in make_labels(recording, self.get_params(False), self.config_["label_kind"]):
+        for each in make_labels(recording, self.get_params(False), self._known_labels()):
             predicted = self.readout_[each.name].predict(embedding[:, self.blocks_[each.name]])
             found.append(r_squared(each.points[each.valid], predicted[each.valid]))
         return float(np.mean(found))
@@ -304,56 +307,12 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file, complete or not at all."""
         check_is_fitted(self)
-        tensors = {f"encoder/{k}": v for k, v in self.encoder_.state_dict().items()}
-        tensors |= {f"history/{k}": torch.from_numpy(v) for k, v in self.history_.items()}
-        for name, readout in self.readout_.items():
-            tensors[f"readout/{name}/weights"] = torch.from_numpy(readout.weights)
-            tensors[f"readout/{name}/intercept"] = torch.from_numpy(readout.intercept)
-        names = getattr(self, "feature_names_in_", None)
-        header = {
-            "params": {k: _plain(v) for k, v in self.get_params(deep=False).items()},
-            "config": self.config_,
-            "blocks": [[name, b.start, b.stop] for name, b in self.blocks_.items()],
-            "goodness_of_fit": {k: asdict(v) for k, v in self.goodness_of_fit_.items()},
-            "feature_names_in": None if names is None else list(names),
-        }
-        write_tensors(path, _MODEL_KIND, tensors, header)
+        write_model(path, self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | None = None) -> XCEBRA:
         """Read a model written by `save`; nothing in the file is executed."""
-        tensors, header = read_tensors(path, _MODEL_KIND)
-        model = cls(**{**header["params"], "device": device})
-        model.config_ = {**header["config"], "device": str(_device(device))}
-        model.blocks_ = {name: slice(a, b) for name, a, b in header["blocks"]}
-        model.history_ = {
-            k.removeprefix("history/"): v.numpy() for k, v in tensors.items() if k[:8] == "history/"
-        }
-        model.goodness_of_fit_ = {
-            k: GoodnessOfFit(**v) for k, v in header["goodness_of_fit"].items()
-        }
-        model.readout_ = {
-            name: Readout(
-                tensors[f"readout/{name}/weights"].numpy(),
-                tensors[f"readout/{name}/intercept"].numpy(),
-            )
-            for name in model.config_["label_dims"]
-        }
-        state = {k.removeprefix("encoder/"): v for k, v in tensors.items() if k[:8] == "encoder/"}
-        inputs = Inputs(*(state[k].double().numpy() for k in ("mean", "scale", "loadings")))
-        cosine = model.config_["similarity"] == "cosine"
-        model.encoder_ = Encoder(
-            inputs,
-            max(b.stop for b in model.blocks_.values()),
-            limit=model.config_["limit"],
-            unit_blocks=list(model.blocks_.values()) if cosine else None,
-        )
-        model.encoder_.load_state_dict(state)
-        model.encoder_.to(_device(device))
-        model.n_features_in_ = len(state["mean"])
-        if header["feature_names_in"] is not None:
-            model.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
-        return model
+        return read_model(path, cls, _device(device))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -387,26 +346,24 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         if label is not None:
             raise ValueError(f"label={label!r} chooses from a Recording; pass arrays as y instead")
         checked = validate_data(
-            self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=2
+            self,
+            X,
+            reset=reset,
+            dtype="numeric",
+            ensure_all_finite=False,
+            ensure_min_samples=2 if reset else 1,
         )
-        names = tuple(getattr(self, "feature_names_in_", ()))
-        return Recording(checked, as_labels(y), epochs, names)  # type: ignore[arg-type]
+        names = getattr(self, "feature_names_in_", ()) if reset else self.neuron_names_
+        return Recording(checked, as_labels(y), epochs, tuple(names))  # type: ignore[arg-type]
 
-    def _judge(self, recording: Recording, plan: Plan) -> dict[str, GoodnessOfFit]:
-        """Goodness of fit of each objective, on held-out samples if there are any."""
-        result = {o.name: training_fit(o, self.history_) for o in plan.objectives(plan.training)}
-        if plan.held_out is None:
-            return result
-        times = plan.held_out.indices()
-        embedding = torch.from_numpy(embed(self.encoder_, recording, times))
-        series = {each.name: each.points[times][each.valid[times]] for each in plan.labels}
-        for objective in plan.objectives(plan.held_out):
-            followed = series.get(objective.name, embedding[:, objective.block].numpy())
-            slowness = autocorrelation_time(followed)
-            result[objective.name] = held_out_fit(
-                objective, embedding, times, plan.config, slowness
-            )
-        return result
+    def _known_labels(self) -> dict[str, tuple[str, tuple[Any, ...]]]:
+        """Kind and classes of each label of the fit."""
+        classes = self.config_["label_classes"]
+        return {
+            # A file knows lists where classes of several columns are tuples.
+            name: (kind, tuple(tuple(c) if isinstance(c, list) else c for c in classes[name]))
+            for name, kind in self.config_["label_kind"].items()
+        }
 
     def _time_score(self, embedding: NDArray[np.float32], recording: Recording) -> float:
         """How far the time loss lies below chance, on the samples given."""
@@ -430,6 +387,26 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                 )
 
 
+def _judge(
+    encoder: Encoder,
+    recording: Recording,
+    plan: Plan,
+    history: Mapping[str, NDArray[np.float64]],
+) -> dict[str, GoodnessOfFit]:
+    """Goodness of fit of each objective, on held-out samples if there are any."""
+    result = {o.name: training_fit(o, history) for o in plan.objectives(plan.training)}
+    if plan.held_out is None:
+        return result
+    times = plan.held_out.indices()
+    embedding = torch.from_numpy(embed(encoder, recording, times))
+    series = {each.name: each.points[times][each.valid[times]] for each in plan.labels}
+    for objective in plan.objectives(plan.held_out):
+        followed = series.get(objective.name, embedding[:, objective.block].numpy())
+        slowness = autocorrelation_time(followed)
+        result[objective.name] = held_out_fit(objective, embedding, times, plan.config, slowness)
+    return result
+
+
 def _chosen(labels: Mapping[str, Any], names: str | Iterable[str]) -> dict[str, Any]:
     wanted = [names] if isinstance(names, str) else list(names)
     for name in wanted:
@@ -445,12 +422,3 @@ def _device(name: str | None) -> torch.device:
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ValueError(f"device={name!r} cannot be used here: {error}") from None
     return device
-
-
-def _plain(value: Any) -> Any:
-    """A parameter as JSON can say it; a random generator is not kept."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, np.generic):
-        return value.item()
-    return value if isinstance(value, (str, int, float, bool, type(None))) else None

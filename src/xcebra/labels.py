@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,12 +27,15 @@ class Label:
         The values; for circular labels cosine and sine; for discrete ones one column per class.
     valid : ndarray of shape (n_times,)
         False where the label is missing.
+    classes : tuple
+        Values of a discrete label, in the order of its columns.
     """
 
     name: str
     kind: str
     points: NDArray[np.float64]
     valid: NDArray[np.bool_]
+    classes: tuple[Any, ...] = ()
 
     @property
     def width(self) -> int:
@@ -44,42 +47,53 @@ class Label:
         """Class of every sample of a discrete label."""
         return self.points.argmax(axis=1)
 
-    def rows(self, keep: slice) -> Label:
-        """The same label at fewer times."""
-        return Label(self.name, self.kind, self.points[keep], self.valid[keep])
 
-
-def make_label(name: str, values: NDArray[Any], kind: str | None) -> Label:
+def make_label(
+    name: str, values: NDArray[Any], kind: str | None, classes: tuple[Any, ...] | None = None
+) -> Label:
     """Encode checked values of shape (n_times, n_columns) by their kind.
+
+    Parameters
+    ----------
+    name : str
+    values : ndarray of shape (n_times, n_columns)
+    kind : str or None
+        None is continuous for floats, and a guess with a warning for integers.
+    classes : tuple, optional
+        Of a discrete label, if they are known already.
 
     Raises
     ------
     ValueError
-        If the values do not fit the kind, or do not change.
+        If the values do not fit the kind.
     """
-    where = f"label {name!r}"
     kind = kind or _assumed_kind(name, values)
     if kind == "discrete":
-        return _discrete(name, values)
+        return _discrete(name, values, classes)
     if values.dtype.kind in "US":
         raise ValueError(
-            f"{where} holds text, got {values[0, 0]!r}; say label_kind={{{name!r}: 'discrete'}} "
-            "for class names, or convert it to numbers"
+            f"label {name!r} holds text, got {values[0, 0]!r}; say label_kind={{{name!r}: "
+            "'discrete'}} for class names, or convert it to numbers"
         )
     points = values.astype(np.float64)
     valid = np.asarray(~np.isnan(points).any(axis=1))
     if kind == "circular":
-        points = _on_circle(where, points, valid)
-    if not valid.any():
-        raise ValueError(f"{where} is missing (NaN) everywhere; leave it out")
-    spread = np.ptp(points[valid], axis=0)
+        points = _on_circle(f"label {name!r}", points, valid)
+    return Label(name, kind, points, valid)
+
+
+def check_varies(label: Label) -> None:
+    """Refuse a label that makes no pairs: constant, or missing everywhere."""
+    known = label.points[label.valid]
+    if len(known) == 0:
+        raise ValueError(f"label {label.name!r} is missing (NaN) everywhere; leave it out")
+    spread = np.ptp(known, axis=0)
     if not spread.all():
         column = int(np.argmin(spread))
         raise ValueError(
-            f"{where} is constant (column {column} is always {points[valid][0, column]:g}); "
+            f"label {label.name!r} is constant (column {column} is always {known[0, column]:g}); "
             "a label must change to make pairs; leave that column out"
         )
-    return Label(name, kind, points, valid)
 
 
 def _assumed_kind(name: str, values: NDArray[Any]) -> str:
@@ -97,19 +111,29 @@ def _assumed_kind(name: str, values: NDArray[Any]) -> str:
     return kind
 
 
-def _discrete(name: str, values: NDArray[Any]) -> Label:
+def _discrete(name: str, values: NDArray[Any], known: tuple[Any, ...] | None) -> Label:
+    """One column per class; rows of several columns are classes of their own."""
     valid = np.ones(len(values), dtype=bool)
     if values.dtype.kind == "f":
-        valid = ~np.isnan(values).any(axis=1)
-    classes, codes = np.unique(values[valid], axis=0, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(
-            f"label {name!r} is constant: it has {len(classes)} class; "
-            "a label must change to make pairs; leave it out"
-        )
+        valid = np.asarray(~np.isnan(values).any(axis=1))
+    found, codes = np.unique(values[valid], axis=0, return_inverse=True)
+    classes = tuple(_plain_class(row) for row in found)
+    if known is not None:
+        unseen = [c for c in classes if c not in known]
+        if unseen:
+            raise ValueError(
+                f"label {name!r} has classes {unseen} that the fit did not see; it knows "
+                f"{list(known)}"
+            )
+        codes = np.array([known.index(c) for c in classes], dtype=np.int64)[codes.reshape(-1)]
+        classes = known
     points = np.zeros((len(values), len(classes)))
     points[np.flatnonzero(valid), codes.reshape(-1)] = 1.0
-    return Label(name, "discrete", points, valid)
+    return Label(name, "discrete", points, valid, classes)
+
+
+def _plain_class(row: NDArray[Any]) -> Any:
+    return row[0].item() if len(row) == 1 else tuple(v.item() for v in row)
 
 
 def _on_circle(where: str, points: NDArray[np.float64], valid: NDArray[np.bool_]) -> Any:
@@ -144,7 +168,7 @@ def delay_label(label: Label, delay: int, epochs: Epochs) -> Label:
             to = start + max(0, -delay)
             points[to : to + n] = label.points[to + delay : to + delay + n]
             valid[to : to + n] = label.valid[to + delay : to + delay + n]
-    return Label(label.name, label.kind, points, valid)
+    return replace(label, points=points, valid=valid)
 
 
 def warn_missing(label: Label, epochs: Epochs) -> None:

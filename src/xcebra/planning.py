@@ -21,7 +21,7 @@ from xcebra.batches import Objective, Regression
 from xcebra.caveats import SilentNeuronWarning, warn
 from xcebra.encoder import Inputs
 from xcebra.epochs import Epochs
-from xcebra.labels import Label, delay_label, make_label, warn_missing
+from xcebra.labels import Label, check_varies, delay_label, make_label, warn_missing
 from xcebra.recording import Recording
 from xcebra.sampling import NearestLabel, Pairs, SameClass, TimeOffset
 from xcebra.settings import RECIPES, Recipe
@@ -29,7 +29,6 @@ from xcebra.timescale import Series, choose_offset, choose_temperature, componen
 from xcebra.training import TrainConfig
 
 _FEW_NAMES = 10
-_FEWEST_PAIRS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +62,7 @@ class Plan:
             if self.regression:
                 target = _standardised(label, self.training)
                 found.append(Regression(label.name, block, target, label.valid))
-            elif _n_pairs(label, epochs, self.offset) >= _FEWEST_PAIRS:
+            elif _n_pairs(label, epochs, self.offset) > 0:
                 pairs = _label_pairs(label, epochs, self.offset, self.recipe.exclude_self)
                 found.append(Objective(label.name, block, pairs))
         if "time" in self.blocks:
@@ -95,6 +94,7 @@ class Plan:
             "time_dims": dims.pop("time", 0),
             "label_dims": dims,
             "label_kind": {label.name: label.kind for label in self.labels},
+            "label_classes": {label.name: list(label.classes) for label in self.labels},
             "objective": "regression" if self.regression else "contrastive",
             "exclude_self": self.recipe.exclude_self,
             "project": self.recipe.project,
@@ -117,6 +117,8 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     recipe = RECIPES[params["recipe"]]
     whole = recording.epochs
     labels = make_labels(recording, params)
+    for label in labels:
+        check_varies(label)
     blocks = settings.resolve_blocks(params, labels, recording.n_neurons)
     labels.sort(key=lambda label: list(blocks).index(label.name))
     offset = params["time_offset"] or recipe.time_offset
@@ -130,10 +132,10 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         offset = choose_offset(series, training, batch_size)
     training, held_out = settings.split_epochs(whole, offset)
     for label in labels:
-        if _n_pairs(label, training, offset) < _FEWEST_PAIRS:
+        if _n_pairs(label, training, offset) == 0:
             raise ValueError(
-                f"label {label.name!r} has fewer than {_FEWEST_PAIRS} known samples from which "
-                f"one time_offset={offset} later is known too; lower time_offset, or fill gaps"
+                f"label {label.name!r} has no two known samples time_offset={offset} apart to "
+                "train on; lower time_offset, or fill gaps in the label"
             )
     settings.warn_split(whole, offset, held_out)
     for label in labels:
@@ -171,16 +173,19 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
 def make_labels(
     recording: Recording,
     params: Mapping[str, Any],
-    kinds: Mapping[str, str | None] | None = None,
+    fitted: Mapping[str, tuple[str, tuple[Any, ...]]] | None = None,
 ) -> list[Label]:
-    """The recording's labels by their kinds, moved by their delays."""
-    names = list(recording.labels)
-    asked, delays = settings.label_settings(params, names)
-    kinds = asked if kinds is None else kinds
-    return [
-        delay_label(make_label(name, values, kinds[name]), delays[name], recording.epochs)
-        for name, values in recording.labels.items()
-    ]
+    """The recording's labels by their kinds, moved by their delays.
+
+    ``fitted`` gives the kind and classes of labels that a fit has already seen.
+    """
+    kinds, delays = settings.label_settings(params, list(recording.labels))
+    found = []
+    for name, values in recording.labels.items():
+        kind, classes = (kinds[name], None) if fitted is None else fitted[name]
+        label = make_label(name, values, kind, classes)
+        found.append(delay_label(label, delays[name], recording.epochs))
+    return found
 
 
 def _series(

@@ -98,6 +98,11 @@ class NearestLabel:
         self._first = np.flatnonzero(new)
         self._count = np.diff(np.append(self._first, len(times)))
         self._tree = KDTree(sorted_points[new])
+        # Where each sample stands: its place, and its rank among the members there.
+        self._place = np.full(len(points), NONE, dtype=np.int32)
+        self._rank = np.zeros(len(points), dtype=np.int32)
+        self._place[self._members] = np.repeat(np.arange(len(self._first)), self._count)
+        self._rank[self._members] = np.arange(len(times)) - np.repeat(self._first, self._count)
         later = times + offset
         inside = later < epochs.stop_of(times)
         inside[inside] = self._valid[later[inside]]
@@ -159,31 +164,19 @@ class NearestLabel:
         counts = np.where(tied, self._count[place], 0)
         ends = np.cumsum(counts, axis=1)
         total = ends[:, -1]
+        before = ends - counts
+        # Rank of the reference itself among the tied members, or -1.
         own = np.full(len(reference), -1)
         if self._exclude_self:
-            own = self._rank_of(reference, place, tied, ends - counts)
+            row, column = np.nonzero(tied & (place == self._place[reference][:, None]))
+            own[row] = before[row, column] + self._rank[reference[row]]
         n_open = total - (own >= 0)
         rank = np.minimum((lottery * n_open).astype(np.int64), n_open - 1)
         rank += (own >= 0) & (rank >= own)
         column = (rank[:, None] >= ends).sum(axis=1)
         row = np.arange(len(reference))
-        within = rank - (ends - counts)[row, column]
+        within = rank - before[row, column]
         return self._members[self._first[place[row, column]] + within]
-
-    def _rank_of(
-        self, reference: IntArray, place: IntArray, tied: NDArray[np.bool_], before: IntArray
-    ) -> IntArray:
-        """Position of the reference among the members of its tied places, or -1."""
-        rank = np.full(len(reference), -1)
-        crowded = tied & (self._count[place] > 1)
-        for row, column in np.argwhere(crowded):
-            first, count = self._first[place[row, column]], self._count[place[row, column]]
-            members = self._members[first : first + count]
-            # lexsort is stable, so the members of one place are in order of time.
-            at = np.searchsorted(members, reference[row])
-            if at < count and members[at] == reference[row]:
-                rank[row] = before[row, column] + at
-        return rank
 
 
 class SameClass:

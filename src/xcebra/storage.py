@@ -99,6 +99,11 @@ def read_tensors(
     return tensors, json.loads(metadata["header"])
 
 
+def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start with a prefix, without it."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
 def _digest(kind: str, version: str, header: str, tensors: Mapping[str, Tensor]) -> str:
     state = hashlib.sha256()
     for text in (kind, version, header):

@@ -87,8 +87,10 @@ def choose_temperature(series: list[tuple[Series, int]], epochs: Epochs, offset:
     """The temperature at which the optimal embedding fills about the unit box.
 
     A latent of variance ``v`` steps by ``2 v (1 - rho)`` on average, and the optimum has the
-    temperature at twice its step variance.
+    temperature at twice its step variance. Where nothing moves step by step (classes) it is 1.
     """
+    if not series:
+        return 1.0
     rho = np.concatenate([step_correlations(s, epochs, offset, d) for s, d in series])
     return float(np.clip(4 * _VARIANCE * np.mean(1 - rho), 1e-3, 1.0))
 

@@ -1,0 +1,78 @@
+"""A fitted model as one file, and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from xcebra.diagnostics import GoodnessOfFit
+from xcebra.encoder import Encoder, Inputs
+from xcebra.readout import Readout
+from xcebra.storage import read_tensors, under, write_tensors
+
+_KIND = "xcebra-model"
+
+Model = TypeVar("Model")
+
+
+def write_model(path: str | os.PathLike[str], model: Any) -> None:
+    """Write everything a fitted estimator has learned, and its settings."""
+    tensors = {f"encoder/{k}": v for k, v in model.encoder_.state_dict().items()}
+    tensors |= {f"history/{k}": torch.from_numpy(v) for k, v in model.history_.items()}
+    for name, readout in model.readout_.items():
+        tensors[f"weights/{name}"] = torch.from_numpy(readout.weights)
+        tensors[f"intercept/{name}"] = torch.from_numpy(readout.intercept)
+    names = getattr(model, "feature_names_in_", None)
+    header = {
+        "params": {k: plain(v) for k, v in model.get_params(deep=False).items()},
+        "config": model.config_,
+        "blocks": [[name, b.start, b.stop] for name, b in model.blocks_.items()],
+        "goodness_of_fit": {k: asdict(v) for k, v in model.goodness_of_fit_.items()},
+        "neuron_names": list(model.neuron_names_),
+        "feature_names_in": None if names is None else list(names),
+    }
+    write_tensors(path, _KIND, tensors, header)
+
+
+def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.device) -> Model:
+    """Make a fitted estimator of class ``cls`` from a file."""
+    tensors, header = read_tensors(path, _KIND)
+    model: Any = cls(**{**header["params"], "device": str(device)})
+    model.config_ = {**header["config"], "device": str(device)}
+    model.blocks_ = {name: slice(a, b) for name, a, b in header["blocks"]}
+    model.history_ = {k: v.numpy() for k, v in under(tensors, "history/").items()}
+    model.goodness_of_fit_ = {k: GoodnessOfFit(**v) for k, v in header["goodness_of_fit"].items()}
+    intercepts = under(tensors, "intercept/")
+    model.readout_ = {
+        name: Readout(weights.numpy(), intercepts[name].numpy())
+        for name, weights in under(tensors, "weights/").items()
+    }
+    state = under(tensors, "encoder/")
+    cosine = model.config_["similarity"] == "cosine"
+    model.encoder_ = Encoder(
+        Inputs(*(state[k].double().numpy() for k in ("mean", "scale", "loadings"))),
+        max(block.stop for block in model.blocks_.values()),
+        limit=model.config_["limit"],
+        unit_blocks=list(model.blocks_.values()) if cosine else None,
+    )
+    model.encoder_.load_state_dict(state)
+    model.encoder_.to(device)
+    model.neuron_names_ = tuple(header["neuron_names"])
+    model.n_features_in_ = len(state["mean"])
+    if header["feature_names_in"] is not None:
+        model.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
+    return model
+
+
+def plain(value: Any) -> Any:
+    """A parameter as JSON can say it; a random generator is not kept."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if isinstance(value, (str, int, float, bool, type(None))) else None
