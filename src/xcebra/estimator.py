@@ -27,9 +27,10 @@ from xcebra.diagnostics import (
     training_fit,
 )
 from xcebra.encoder import Encoder, embed
+from xcebra.labels import LabelSpec, make_label
 from xcebra.metrics import r_squared
 from xcebra.model_file import plain, read_model, write_model
-from xcebra.planning import Plan, make_labels, make_plan
+from xcebra.planning import Plan, make_plan
 from xcebra.readout import fit_readouts, label_axes
 from xcebra.recording import Recording, as_labels
 from xcebra.sampling import TimeOffset
@@ -289,8 +290,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                     f"y has a label {name!r}, but the model was fitted with {list(self.readout_)}"
                 )
         found = []
-        for each in make_labels(recording, self.get_params(False), self._known_labels()):
-            predicted = self.readout_[each.name].predict(embedding[:, self.blocks_[each.name]])
+        for name, values in recording.labels.items():
+            each = make_label(name, values, self._label_spec(name), recording.epochs)
+            predicted = self.readout_[name].predict(embedding[:, self.blocks_[name]])
             found.append(r_squared(each.points[each.valid], predicted[each.valid]))
         return float(np.mean(found))
 
@@ -356,14 +358,14 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         names = getattr(self, "feature_names_in_", ()) if reset else self.neuron_names_
         return Recording(checked, as_labels(y), epochs, tuple(names))  # type: ignore[arg-type]
 
-    def _known_labels(self) -> dict[str, tuple[str, tuple[Any, ...]]]:
-        """Kind and classes of each label of the fit."""
-        classes = self.config_["label_classes"]
-        return {
-            # A file knows lists where classes of several columns are tuples.
-            name: (kind, tuple(tuple(c) if isinstance(c, list) else c for c in classes[name]))
-            for name, kind in self.config_["label_kind"].items()
-        }
+    def _label_spec(self, name: str) -> LabelSpec:
+        """How the fit read one of its labels."""
+        kinds, delays, classes = (
+            self.config_[key][name] for key in ("label_kind", "label_delay", "label_classes")
+        )
+        # A file knows lists where classes of several columns are tuples.
+        known = tuple(tuple(c) if isinstance(c, list) else c for c in classes)
+        return LabelSpec(kinds, delays, known)
 
     def _time_score(self, embedding: NDArray[np.float32], recording: Recording) -> float:
         """How far the time loss lies below chance, on the samples given."""

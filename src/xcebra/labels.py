@@ -48,32 +48,44 @@ class Label:
         return self.points.argmax(axis=1)
 
 
-def make_label(
-    name: str, values: NDArray[Any], kind: str | None, classes: tuple[Any, ...] | None = None
-) -> Label:
-    """Encode checked values of shape (n_times, n_columns) by their kind.
+@dataclass(frozen=True)
+class LabelSpec:
+    """How to read a label.
 
     Parameters
     ----------
-    name : str
-    values : ndarray of shape (n_times, n_columns)
     kind : str or None
         None is continuous for floats, and a guess with a warning for integers.
-    classes : tuple, optional
+    delay : int
+        Samples by which the label comes after the activity it belongs to.
+    classes : tuple or None
         Of a discrete label, if they are known already.
+    """
+
+    kind: str | None = None
+    delay: int = 0
+    classes: tuple[Any, ...] | None = None
+
+
+def make_label(name: str, values: NDArray[Any], spec: LabelSpec, epochs: Epochs) -> Label:
+    """Encode checked values of shape (n_times, n_columns) and move them by their delay.
 
     Raises
     ------
     ValueError
         If the values do not fit the kind.
     """
-    kind = kind or _assumed_kind(name, values)
+    return _delayed(_encoded(name, values, spec), spec.delay, epochs)
+
+
+def _encoded(name: str, values: NDArray[Any], spec: LabelSpec) -> Label:
+    kind = spec.kind or _assumed_kind(name, values)
     if kind == "discrete":
-        return _discrete(name, values, classes)
+        return _discrete(name, values, spec.classes)
     if values.dtype.kind in "US":
         raise ValueError(
-            f"label {name!r} holds text, got {values[0, 0]!r}; say label_kind={{{name!r}: "
-            "'discrete'}} for class names, or convert it to numbers"
+            f"label {name!r} holds text, got {str(values[0, 0])!r}; say "
+            f"label_kind={{{name!r}: 'discrete'}} for class names, or convert it to numbers"
         )
     points = values.astype(np.float64)
     valid = np.asarray(~np.isnan(points).any(axis=1))
@@ -156,7 +168,7 @@ def _on_circle(where: str, points: NDArray[np.float64], valid: NDArray[np.bool_]
     return points
 
 
-def delay_label(label: Label, delay: int, epochs: Epochs) -> Label:
+def _delayed(label: Label, delay: int, epochs: Epochs) -> Label:
     """Pair the activity at ``t`` with the label at ``t + delay``, inside each epoch."""
     if delay == 0:
         return label

@@ -21,7 +21,7 @@ from xcebra.batches import Objective, Regression
 from xcebra.caveats import SilentNeuronWarning, warn
 from xcebra.encoder import Inputs
 from xcebra.epochs import Epochs
-from xcebra.labels import Label, check_varies, delay_label, make_label, warn_missing
+from xcebra.labels import Label, check_varies, make_label, warn_missing
 from xcebra.recording import Recording
 from xcebra.sampling import NearestLabel, Pairs, SameClass, TimeOffset
 from xcebra.settings import RECIPES, Recipe
@@ -39,6 +39,7 @@ class Plan:
     """
 
     labels: tuple[Label, ...]
+    delays: Mapping[str, int]
     blocks: Mapping[str, slice]
     inputs: Inputs
     offset: int
@@ -94,6 +95,7 @@ class Plan:
             "time_dims": dims.pop("time", 0),
             "label_dims": dims,
             "label_kind": {label.name: label.kind for label in self.labels},
+            "label_delay": dict(self.delays),
             "label_classes": {label.name: list(label.classes) for label in self.labels},
             "objective": "regression" if self.regression else "contrastive",
             "exclude_self": self.recipe.exclude_self,
@@ -116,7 +118,8 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     """
     recipe = RECIPES[params["recipe"]]
     whole = recording.epochs
-    labels = make_labels(recording, params)
+    specs = settings.label_specs(params, list(recording.labels))
+    labels = [make_label(name, v, specs[name], whole) for name, v in recording.labels.items()]
     for label in labels:
         check_varies(label)
     blocks = settings.resolve_blocks(params, labels, recording.n_neurons)
@@ -158,6 +161,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     )
     return Plan(
         tuple(labels),
+        {name: spec.delay for name, spec in specs.items()},
         blocks,
         inputs,
         offset,
@@ -168,24 +172,6 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         params["objective"] == "regression",
         params["time_on"],
     )
-
-
-def make_labels(
-    recording: Recording,
-    params: Mapping[str, Any],
-    fitted: Mapping[str, tuple[str, tuple[Any, ...]]] | None = None,
-) -> list[Label]:
-    """The recording's labels by their kinds, moved by their delays.
-
-    ``fitted`` gives the kind and classes of labels that a fit has already seen.
-    """
-    kinds, delays = settings.label_settings(params, list(recording.labels))
-    found = []
-    for name, values in recording.labels.items():
-        kind, classes = (kinds[name], None) if fitted is None else fitted[name]
-        label = make_label(name, values, kind, classes)
-        found.append(delay_label(label, delays[name], recording.epochs))
-    return found
 
 
 def _series(

@@ -83,8 +83,8 @@ class Recording:
         return int(self.neural.shape[1])
 
     def rows(self, times: NDArray[np.int64] | slice) -> NDArray[np.float32]:
-        """Activity at ``times`` as contiguous float32; only these rows are read."""
-        return np.ascontiguousarray(self.neural[times], dtype=np.float32)
+        """Activity at ``times``: contiguous, writeable float32; only these rows are read."""
+        return np.require(self.neural[times], np.float32, ["C", "W"])
 
 
 def chunks(array: NDArray[Any], epochs: Epochs | None = None) -> Iterator[NDArray[Any]]:

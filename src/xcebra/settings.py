@@ -10,7 +10,7 @@ import numpy as np
 
 from xcebra.caveats import ShortRecordingWarning, warn
 from xcebra.epochs import Epochs
-from xcebra.labels import KINDS, Label
+from xcebra.labels import KINDS, Label, LabelSpec
 
 HELD_OUT = 0.1
 _LEAST_HELD_OUT = 50
@@ -43,7 +43,7 @@ class Recipe:
 
 RECIPES: Mapping[str, Recipe] = {
     "xcebra": Recipe(
-        steps=2000,
+        steps=1500,
         batch_size=1024,
         learning_rate=1e-3,
         schedule="one-cycle",
@@ -144,10 +144,8 @@ def named(
     return {name: value.get(name, default) for name in names}
 
 
-def label_settings(
-    params: Mapping[str, Any], names: list[str]
-) -> tuple[dict[str, str | None], dict[str, int]]:
-    """Kind and delay of each label."""
+def label_specs(params: Mapping[str, Any], names: list[str]) -> dict[str, LabelSpec]:
+    """How to read each label, as far as the parameters say."""
     problems: list[str] = []
     kinds = named(problems, "label_kind", params["label_kind"], names, None)
     delays = named(problems, "label_delay", params["label_delay"], names, 0)
@@ -160,7 +158,7 @@ def label_settings(
         problems.append("'time' names the time block and cannot be a label; rename that label")
     if problems:
         raise ValueError("; ".join(problems))
-    return kinds, delays
+    return {name: LabelSpec(kinds[name], int(delays[name])) for name in names}
 
 
 def resolve_blocks(

@@ -1,0 +1,367 @@
+"""XCEBRA: the contract of scikit-learn, bad input, and what a fit leaves behind."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import xcebra
+from xcebra import XCEBRA, Recording
+from xcebra.caveats import (
+    LabelKindWarning,
+    MissingLabelWarning,
+    ShortRecordingWarning,
+    SilentNeuronWarning,
+    XcebraWarning,
+)
+from xcebra.metrics import auroc
+
+# What check_estimator runs on a transformer; a new scikit-learn may add to it.
+N_CHECKS = 47
+# Skipped by scikit-learn itself unless an environment variable asks for other array libraries.
+SKIPPED = {"check_array_api_input"}
+
+
+@pytest.fixture(scope="module")
+def rec():
+    return xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=4000, seed=7)
+
+
+@pytest.fixture(scope="module")
+def fitted(rec):
+    return quick().fit(rec.neural, rec.labels["z2"])
+
+
+def quick(**settings):
+    return XCEBRA(**{"time_dims": 2, "steps": 30, "batch_size": 128, "random_state": 0} | settings)
+
+
+def test_scikit_learn_checks_pass_and_none_is_lost():
+    with warnings.catch_warnings():
+        # Data of the checks are tiny, with integer labels and constant columns.
+        warnings.simplefilter("ignore", XcebraWarning)
+        warnings.filterwarnings("ignore", message="Can't check dok sparse matrix")
+        results = check_estimator(XCEBRA(steps=5), on_fail=None, on_skip=None)
+    by_status = {}
+    for result in results:
+        by_status.setdefault(result["status"], set()).add(result["check_name"])
+    assert by_status.get("failed", set()) == set()
+    assert by_status.get("skipped", set()) == SKIPPED
+    assert len(results) == N_CHECKS
+
+
+def test_clone_pipeline_grid_search_and_set_output(rec):
+    model = quick(steps=10)
+    assert clone(model).get_params() == model.get_params()
+    pipeline = make_pipeline(StandardScaler(), model)
+    assert pipeline.fit_transform(rec.neural, rec.labels["z2"]).shape == (4000, 4)
+    search = GridSearchCV(quick(steps=10), {"time_dims": [1, 2]}, cv=2)
+    search.fit(rec.neural, rec.labels["z2"])
+    assert np.isfinite(search.best_score_)
+    table = clone(model).set_output(transform="pandas").fit_transform(rec.neural, rec.labels["z2"])
+    assert list(table.columns) == ["label0", "label1", "time0", "time1"]
+
+
+def test_blocks_history_config_and_goodness_of_fit_are_complete(rec, fitted):
+    assert fitted.blocks_ == {"label": slice(0, 2), "time": slice(2, 4)}
+    assert set(fitted.history_) == {
+        "loss/label", "chance/label", "loss/time", "chance/time",
+        "penalty", "weight", "learning_rate",
+    }  # fmt: skip
+    assert all(len(values) == 30 for values in fitted.history_.values())
+    assert all(value is not None for name, value in fitted.config_.items() if name != "progress")
+    assert fitted.config_["batch_size"] == 128
+    # Recipe xcebra has the positive in the sum: chance is log(N + 1).
+    assert fitted.history_["chance/label"][0] == pytest.approx(np.log(129))
+    assert set(fitted.goodness_of_fit_) == {"label", "time"}
+    assert fitted.goodness_of_fit_["label"].learned in (True, False)
+
+
+def test_labels_as_array_frame_mapping_or_from_a_recording_give_the_same_model(rec, fitted):
+    expected = fitted.transform(rec.neural)
+    label = rec.labels["z2"]
+    for model in (
+        quick().fit(rec.neural, pd.DataFrame(label, columns=["x", "y"])),
+        quick().fit(rec.neural, {"z2": label}),
+        quick().fit(rec, label="z2"),
+        quick(label_dims={"z2": 2}).fit(Recording(rec.neural, {"z2": label}), label="z2"),
+    ):
+        assert np.array_equal(model.transform(rec.neural), expected)
+    assert list(model.blocks_) == ["z2", "time"]
+
+
+def test_a_recording_with_labels_asks_which_one(rec):
+    with pytest.raises(ValueError, match=r"labels \['z2'\]; say which to use with label="):
+        quick().fit(rec)
+    assert list(quick(steps=2).fit(rec, label=[]).blocks_) == ["time"]
+    with pytest.raises(ValueError, match="got 'speed'"):
+        quick().fit(rec, label="speed")
+
+
+def test_blocks_stand_in_the_order_of_label_dims(rec):
+    labels = {"a": rec.latents["z1"], "b": rec.latents["z2"]}
+    model = quick(label_dims={"b": 1, "a": 3}, time_dims=1, steps=2).fit(rec.neural, labels)
+    assert model.blocks_ == {"b": slice(0, 1), "a": slice(1, 4), "time": slice(4, 5)}
+    assert list(model.goodness_of_fit_) == ["b", "a", "time"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "blocks"),
+    [
+        ({"time_dims": 0}, ["label"]),
+        ({"objective": "regression", "time_dims": 0}, ["label"]),
+        ({"distance": "cosine"}, ["label", "time"]),
+        ({"time_on": "block"}, ["label", "time"]),
+        ({"jacobian_weight": 0.0}, ["label", "time"]),
+        ({"recipe": "paper", "steps": 5}, ["label", "time"]),
+    ],
+)
+def test_every_way_of_training_runs_saves_and_loads_to_the_same_bits(
+    rec, settings, blocks, tmp_path
+):
+    model = quick(**settings).fit(rec.neural, rec.labels["z2"])
+    assert list(model.blocks_) == blocks
+    model.save(tmp_path / "model.safetensors")
+    again = XCEBRA.load(tmp_path / "model.safetensors")
+    assert np.array_equal(again.transform(rec.neural), model.transform(rec.neural))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xcebra.caveats.UnlearnedLabelWarning)
+        maps = [m.attribute(rec.neural[:500]) for m in (model, again)]
+    assert np.array_equal(maps[0].values, maps[1].values)
+    assert again.score(rec.neural, rec.labels["z2"]) == model.score(rec.neural, rec.labels["z2"])
+    assert again.config_ == model.config_
+    assert again.goodness_of_fit_ == model.goodness_of_fit_
+    assert {k: v for k, v in again.get_params().items() if k != "device"} == {
+        k: v for k, v in model.get_params().items() if k != "device"
+    }
+
+
+def test_a_loaded_model_cut_short_or_edited_is_refused(fitted, tmp_path):
+    path = tmp_path / "model.safetensors"
+    fitted.save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="cut short"):
+        XCEBRA.load(path)
+    edited = whole.replace(b'\\"batch_size\\": 128', b'\\"batch_size\\": 129')
+    assert edited != whole
+    path.write_bytes(edited)
+    with pytest.raises(ValueError, match="does not match its own digest"):
+        XCEBRA.load(path)
+
+
+def test_same_seed_gives_the_same_bits_and_another_seed_does_not(rec, fitted):
+    again = quick().fit(rec.neural, rec.labels["z2"])
+    assert np.array_equal(again.transform(rec.neural), fitted.transform(rec.neural))
+    other = quick(random_state=1).fit(rec.neural, rec.labels["z2"])
+    assert not np.array_equal(other.transform(rec.neural), fitted.transform(rec.neural))
+
+
+def test_fitting_leaves_torch_and_numpy_as_they_were(rec):
+    torch.manual_seed(3)
+    np.random.seed(3)
+    quick(steps=3).fit(rec.neural, rec.labels["z2"])
+    drawn = torch.rand(1).item(), np.random.rand()
+    torch.manual_seed(3)
+    np.random.seed(3)
+    assert drawn == (torch.rand(1).item(), np.random.rand())
+
+
+def test_silent_neurons_pass_with_one_warning_and_score_exactly_zero(rec):
+    neural = np.column_stack([np.full(4000, 3.0), rec.neural, np.full(4000, 0.1)])
+    with pytest.warns(SilentNeuronWarning, match=r"2 of 52 neurons never change \(neurons 0, 51\)"):
+        model = quick().fit(neural, rec.labels["z2"])
+    for method in ("inverted-gradient", "gradient"):
+        for units in ("standardised", "raw"):
+            amap = attribute(model, neural, method=method, units=units)
+            assert (amap.values[[0, 51]] == 0).all()
+            assert (amap.values[1:51] > 0).all()
+
+
+def test_an_adjusting_default_batch_and_a_short_recording():
+    rng = np.random.default_rng(0)
+    with pytest.warns(ShortRecordingWarning, match="too short to hold out"):
+        model = XCEBRA(steps=3, random_state=0).fit(rng.normal(size=(60, 8)))
+    assert model.config_["batch_size"] == 60
+    assert model.goodness_of_fit_["time"].learned is None
+
+
+def test_missing_labels_are_counted_and_left_out(rec):
+    label = rec.labels["z2"].copy()
+    label[100:400] = np.nan
+    with pytest.warns(MissingLabelWarning, match=r"missing .* at 300 of 4000 samples"):
+        model = quick().fit(rec.neural, label)
+    assert np.isfinite(model.transform(rec.neural)).all()
+    assert np.isfinite(model.score(rec.neural, label))
+
+
+def test_discrete_and_circular_labels(rec):
+    angle = np.arctan2(*rec.latents["z2"].T)
+    side = np.where(rec.latents["z1"][:, 0] > 0, "left", "right")
+    kinds = {"angle": "circular", "side": "discrete"}
+    model = quick(label_kind=kinds).fit(rec.neural, {"angle": angle, "side": side})
+    assert model.config_["label_dims"] == {"angle": 2, "side": 1}
+    # A test set that lacks a class is scored by the fit's own classes.
+    only_left = side == "left"
+    found = model.score(rec.neural[only_left], {"angle": angle[only_left]})
+    assert np.isfinite(found)
+    assert np.isfinite(model.score(rec.neural, {"angle": angle, "side": side}))
+    with pytest.raises(ValueError, match=r"classes \['up'\] that the fit did not see"):
+        model.score(rec.neural, {"side": np.full(4000, "up")})
+
+
+def test_integer_labels_warn_what_was_assumed(rec):
+    label = (rec.latents["z2"][:, 0] > 0).astype(int)
+    with pytest.warns(LabelKindWarning, match="2 different values and was taken as discrete"):
+        quick(steps=2).fit(rec.neural, label)
+
+
+def test_a_memory_mapped_recording_is_used_in_place(rec, tmp_path, fitted):
+    path = tmp_path / "neural.npy"
+    np.save(path, rec.neural)
+    mapped = np.load(path, mmap_mode="r")
+    model = quick()
+    recording = model._recording(mapped, reset=True)
+    assert np.shares_memory(recording.neural, mapped)
+    expected = fitted.transform(rec.neural)
+    assert np.array_equal(quick().fit(mapped, rec.labels["z2"]).transform(mapped), expected)
+
+
+def test_neuron_names_reach_the_map_and_the_file(rec, tmp_path):
+    names = [f"cell {i}" for i in range(50)]
+    frame = pd.DataFrame(rec.neural, columns=names)
+    model = quick(steps=2).fit(frame, rec.labels["z2"])
+    assert attribute(model, frame).neuron_names == tuple(names)
+    model.save(tmp_path / "m.safetensors")
+    loaded = XCEBRA.load(tmp_path / "m.safetensors")
+    assert attribute(loaded, frame).neuron_names == tuple(names)
+
+
+def test_time_only_scores_nats_below_chance(rec):
+    model = quick(steps=200).fit(rec.neural)
+    assert list(model.blocks_) == ["time"]
+    assert 0.3 < model.score(rec.neural) < np.log(129)
+    shuffled = np.random.default_rng(0).permutation(rec.neural)
+    assert model.score(shuffled) < 0.1
+
+
+def test_epochs_restrict_what_a_map_is_made_of(rec, fitted):
+    first = attribute(fitted, rec.neural, epochs=[(0, 1000)], smooth=1)
+    assert np.allclose(first.values, attribute(fitted, rec.neural[:1000], smooth=1).values)
+    assert first.made["n_samples"] == 1000
+
+
+def test_units_and_methods_that_are_unknown_are_named(rec, fitted):
+    with pytest.raises(ValueError, match=r"method must be one of .*got 'magic'.*units must be"):
+        fitted.attribute(rec.neural, method="magic", units="volts")
+
+
+def test_progress_shows_losses_chance_and_time_left(rec, capsys):
+    quick(steps=12, progress=True).fit(rec.neural, rec.labels["z2"])
+    shown = capsys.readouterr().err
+    assert "label " in shown
+    assert "(chance 4.86)" in shown
+    assert "<" in shown  # elapsed<remaining
+
+
+def good():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(300, 10)), rng.normal(size=(300, 2))
+
+
+def with_(position, value):
+    neural, _ = good()
+    neural[position] = value
+    return neural
+
+
+@pytest.mark.parametrize(
+    ("settings", "neural", "label", "fit", "message"),
+    [
+        ({}, with_((17, 3), np.nan), None, {}, "NaN at time 17, neuron 3"),
+        ({}, with_((0, 9), np.inf), None, {}, "inf at time 0, neuron 9"),
+        ({}, np.zeros(10), None, {}, "Expected 2D array, got 1D"),
+        ({}, np.zeros((4, 4, 4)), None, {}, "dim 3"),
+        ({}, None, np.zeros(299), {}, "label 'label' has 299 samples, but the neural data has 300"),
+        ({}, None, np.zeros(300), {}, "constant .column 0 is always 0"),
+        ({}, None, np.full(300, np.nan), {}, "missing .NaN. everywhere"),
+        ({}, None, np.array(["a"] * 300), {}, "holds text, got 'a'; say label_kind="),
+        ({}, np.full((300, 3), "a"), None, {}, "numeric|could not convert|dtype"),
+        ({"batch_size": 301}, None, None, {}, "batch_size is 301, but there are only 300"),
+        ({"label_dims": 0}, None, "y", {}, r"label_dims\['label'\] must be .* 1 or more, got 0"),
+        ({"label_dims": 9, "time_dims": 4}, None, "y", {}, "9 . 4 latents, but 10"),
+        ({"time_dims": -1}, None, None, {}, "time_dims must be .* 0 or more, got -1"),
+        ({"time_dims": 0}, None, None, {}, "nothing to learn"),
+        ({"recipe": "soup"}, None, None, {}, "recipe must be one of .*got 'soup'"),
+        ({"objective": "x"}, None, None, {}, "objective must be one of"),
+        ({"distance": "x"}, None, None, {}, "distance must be one of"),
+        ({"steps": 2.5}, None, None, {}, "steps must be a whole number .* got 2.5"),
+        ({"steps": "many"}, None, None, {}, "steps must be a whole number .* got 'many'"),
+        ({"learning_rate": 0}, None, None, {}, "learning_rate must be a number above 0, got 0"),
+        ({"temperature": np.nan}, None, None, {}, "temperature must be a number above 0, got nan"),
+        ({"jacobian_weight": -1}, None, None, {}, "jacobian_weight must be .* got -1"),
+        ({"device": "abacus"}, None, None, {}, "device='abacus' cannot be used"),
+        ({"label_kind": "square"}, None, "y", {}, "label_kind.* must be one of"),
+        ({"label_kind": {"z": "discrete"}}, None, "y", {}, "label_kind names 'z'"),
+        ({"label_delay": 0.5}, None, "y", {}, "label_delay.* whole number"),
+        ({}, None, {"time": np.arange(300.0)}, {}, "'time' names the time block"),
+        ({}, None, {}, {}, "empty mapping"),
+        ({"time_offset": 500}, None, None, {}, "no epoch is long enough.*time_offset=500"),
+        ({"time_offset": 9}, None, None, {"epochs": [(0, 5), (9, 14)]}, "longest epoch has 5"),
+        ({}, None, None, {"epochs": [(0, 400)]}, "stop <= 300"),
+        ({}, None, None, {"label": "z"}, "chooses from a Recording"),
+        ({}, np.ones((300, 10)), None, {}, "none of the 10 neurons ever changes"),
+        ({"objective": "regression"}, None, None, {}, "needs labels"),
+        ({"objective": "regression", "time_dims": 2}, None, "y", {}, "time_dims must be 0"),
+    ],
+)
+def test_bad_input_is_refused_before_any_training(
+    settings, neural, label, fit, message, monkeypatch
+):
+    def no_training(*_args, **_kwargs):
+        raise AssertionError("training was started")
+
+    monkeypatch.setattr("xcebra.estimator.train", no_training)
+    neural = good()[0] if neural is None else neural
+    label = good()[1] if isinstance(label, str) else label
+    with pytest.raises(ValueError, match=message):
+        XCEBRA(**{"steps": 2} | settings).fit(neural, label, **fit)
+
+
+def test_unknown_parameters_are_refused():
+    with pytest.raises(TypeError, match="magic"):
+        XCEBRA(magic=1)
+
+
+def test_the_wrong_number_of_neurons_is_refused_later_too(rec, fitted):
+    with pytest.raises(ValueError, match="49 features"):
+        fitted.transform(rec.neural[:, :49])
+    with pytest.raises(ValueError, match="NaN at time 2"):
+        fitted.transform(np.where(np.arange(4000)[:, None] == 2, np.nan, rec.neural))
+
+
+def test_short_epochs_are_dropped_with_one_counted_warning(rec):
+    epochs = [(0, 3000), (3000, 3003), (3010, 3012)]
+    with pytest.warns(ShortRecordingWarning, match="2 of 3 epochs are no longer than") as caught:
+        quick(time_offset=4, steps=2).fit(rec.neural, rec.labels["z2"], epochs=epochs)
+    assert len(caught) == 1
+
+
+def attribute(model, X, **settings):
+    """A map of a model too briefly trained to have learned."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xcebra.caveats.UnlearnedLabelWarning)
+        return model.attribute(X, **settings)
+
+
+def test_auroc_names_what_it_can_compare(rec, fitted):
+    amap = attribute(fitted, rec.neural[:200])
+    with pytest.raises(ValueError, match="connects 50 of 50 neurons"):
+        auroc(amap, rec.ground_truth, block="label", factor="z1")
