@@ -64,10 +64,10 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Samples of one step: references, all others, and where each objective finds its rows."""
+    """Samples of one step, references first, and where each objective finds its rows."""
 
-    reference: Tensor
-    others: Tensor
+    rows: Tensor
+    n_references: int
     parts: list[Part]
 
 
@@ -93,28 +93,28 @@ class Batches:
         """One batch; random draws happen in a fixed order."""
         reference = self._epochs.draw(self._batch_size, rng)
         negative = self._epochs.draw(self._batch_size if self._contrastive else 0, rng)
-        others = [negative]
+        rows = [reference, negative]
         at = len(negative)
         parts = []
         for objective in self._objectives:
             if isinstance(objective, Regression):
-                rows = np.flatnonzero(objective.valid[reference])
-                target = self._tensor(objective.target[reference[rows]])
-                parts.append(Part(self._index(rows, reference), slice(0), slice(0), target))
+                known = np.flatnonzero(objective.valid[reference])
+                target = self._tensor(objective.target[reference[known]])
+                parts.append(Part(self._index(known, reference), slice(0), slice(0), target))
                 continue
             positive = objective.pairs.positives(reference, rng)
-            rows = np.flatnonzero(positive != NONE)
+            found = np.flatnonzero(positive != NONE)
             usable = np.flatnonzero(objective.pairs.takes_part(negative))
             parts.append(
                 Part(
-                    self._index(rows, reference),
-                    slice(at, at + len(rows)),
+                    self._index(found, reference),
+                    slice(at, at + len(found)),
                     self._index(usable, negative),
                 )
             )
-            others.append(positive[rows])
-            at += len(rows)
-        return Batch(self._rows(reference), self._rows(np.concatenate(others)), parts)
+            rows.append(positive[found])
+            at += len(found)
+        return Batch(self._rows(np.concatenate(rows)), len(reference), parts)
 
     def _rows(self, times: IntArray) -> Tensor:
         return torch.from_numpy(self._recording.rows(times)).to(self._device)

@@ -39,7 +39,6 @@ class TrainState:
     encoder: Encoder
     optimizer: torch.optim.Adam
     rng: np.random.Generator
-    generator: torch.Generator
     history: History
 
     def save(self, path: Path, fingerprint: str, step: int) -> None:
@@ -49,7 +48,6 @@ class TrainState:
             tensors |= {f"optimizer/{i}/{k}": torch.as_tensor(v) for k, v in moments.items()}
         for name, values in self.history.arrays().items():
             tensors[f"history/{name}"] = torch.from_numpy(values)
-        tensors["generator"] = self.generator.get_state()
         header = {"step": step, "fingerprint": fingerprint, "rng": self.rng.bit_generator.state}
         write_tensors(path, _KIND, tensors, header)
 
@@ -70,6 +68,5 @@ class TrainState:
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         for name, values in under(tensors, "history/").items():
             self.history.rows[name] = values.tolist()
-        self.generator.set_state(tensors["generator"])
         self.rng.bit_generator.state = header["rng"]
         return int(header["step"])

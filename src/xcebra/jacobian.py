@@ -55,17 +55,17 @@ def jacobian(
 
 
 def penalty(
-    at: Linearised, projections: int | None, generator: torch.Generator
+    at: Linearised, projections: int | None = None, generator: torch.Generator | None = None
 ) -> Float[Tensor, ""]:
     """Squared Frobenius norm of the Jacobian, mean over samples.
 
     Parameters
     ----------
     at : Linearised
-    projections : int or None
-        Random unit directions per sample (an unbiased estimate), or None for the exact norm.
-    generator : torch.Generator
-        On the CPU; the draws are moved to where the samples are.
+    projections : int, optional
+        Random unit directions per sample (an unbiased estimate); exact if not given.
+    generator : torch.Generator, optional
+        Source of the directions, on the CPU.
     """
     n, d = at.output.shape
     if projections is None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
@@ -156,7 +157,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         temperature=float(temperature),
         similarity=params["distance"],
         include_positive=recipe.include_positive,
-        projections=recipe.projections,
+        penalty_share=recipe.penalty_share,
         seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
     )
     return Plan(
@@ -202,6 +203,7 @@ def _label_pairs(label: Label, epochs: Epochs, offset: int, exclude_self: bool) 
         label.valid,
         circular=label.kind == "circular",
         exclude_self=exclude_self,
+        threads=torch.get_num_threads(),
     )
 
 

@@ -70,6 +70,8 @@ class NearestLabel:
         Points are (cosine, sine).
     exclude_self : bool
         Never pair a sample with itself.
+    threads : int
+        For the search; they do not change what is found.
     """
 
     def __init__(
@@ -81,8 +83,10 @@ class NearestLabel:
         *,
         circular: bool = False,
         exclude_self: bool = True,
+        threads: int = 1,
     ) -> None:
         self._points = points
+        self._threads = threads
         self._valid = np.ones(len(points), dtype=bool) if valid is None else valid
         self._circular = circular
         self._exclude_self = exclude_self
@@ -123,7 +127,7 @@ class NearestLabel:
         n_places = self._tree.n
         k = min(2, n_places)
         while len(rows):
-            distance, place = self._tree.query(target, k=range(1, k + 1))
+            distance, place = self._tree.query(target, k=range(1, k + 1), workers=self._threads)
             open_ = np.ones_like(distance, dtype=bool)
             if self._exclude_self:
                 alone = self._count[place] == 1

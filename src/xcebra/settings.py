@@ -35,7 +35,7 @@ class Recipe:
     exclude_self: bool
     project: bool
     limit: float
-    projections: int | None
+    penalty_share: float
     method: str
     basis: str
     smooth: int
@@ -54,7 +54,7 @@ RECIPES: Mapping[str, Recipe] = {
         exclude_self=True,
         project=True,
         limit=5.0,
-        projections=1,
+        penalty_share=0.2,
         method="inverted-gradient",
         basis="label",
         smooth=16,
@@ -72,7 +72,7 @@ RECIPES: Mapping[str, Recipe] = {
         project=False,
         # The optimum has the box at +-7.07 for temperature 1 and steps of 0.1: see docs.
         limit=10.0,
-        projections=1,
+        penalty_share=0.2,
         method="inverted-gradient",
         basis="raw",
         smooth=1,

@@ -37,7 +37,8 @@ class TrainConfig:
 
     ``jacobian_weight`` is divided by the temperature, so that its meaning stays when the
     embedding's scale changes. The penalty is off for the first eighth of the steps, rises over the
-    second, then holds.
+    second, then holds. It is exact, on a share of each batch's references: at equal cost that has
+    less variance than random projections of all of them (``benchmarks/penalty.py``).
     """
 
     steps: int
@@ -48,7 +49,7 @@ class TrainConfig:
     temperature: float
     similarity: str
     include_positive: bool
-    projections: int | None
+    penalty_share: float
     seed: int
 
     def rate(self, step: int) -> float:
@@ -86,13 +87,12 @@ def train(
     the file goes on from it; ``fingerprint`` tells whether it belongs to the same fit.
     """
     rng = np.random.default_rng(config.seed)
-    generator = torch.Generator().manual_seed(config.seed)
     optimizer = torch.optim.Adam(
         encoder.network.parameters(),
         lr=config.learning_rate,
         fused=device.type in ("cpu", "cuda"),
     )
-    state = TrainState(encoder, optimizer, rng, generator, History())
+    state = TrainState(encoder, optimizer, rng, History())
     first = state.load(checkpoint, fingerprint) if checkpoint and checkpoint.exists() else 0
     batch = Batches(recording, epochs, objectives, config.batch_size, device)
     saved = time.monotonic()
@@ -108,7 +108,7 @@ def train(
                     InterruptedFitWarning,
                 )
                 break
-            record = _step(state, batch, objectives, config, step)
+            record = take_step(state, batch, objectives, config, step)
             state.history.add(**record)
             bar.update()
             if bar.n % 10 == 0:
@@ -123,7 +123,7 @@ def train(
     return state.history.arrays()
 
 
-def _step(
+def take_step(
     state: TrainState,
     batch: Batches,
     objectives: list[Objective | Regression],
@@ -136,19 +136,21 @@ def _step(
         group["lr"] = config.rate(step)
     state.optimizer.zero_grad(set_to_none=True)
     drawn = batch.draw(state.rng)
-    # References apart from the rest: the penalty needs their way back through the network.
-    at = linearise(encoder.network, encoder.components(drawn.reference))
-    others = encoder(drawn.others) if len(drawn.others) else at.output[:0]
-    total = at.output.new_zeros(())
+    weight = config.penalty_weight(step)
+    # Some references apart from the rest: the penalty needs their way back through the network.
+    n_penalised = math.ceil(config.penalty_share * drawn.n_references) if weight > 0 else 0
+    at = linearise(encoder.network, encoder.components(drawn.rows[:n_penalised]))
+    embedded = torch.cat([at.output, encoder(drawn.rows[n_penalised:])])
+    reference, others = embedded[: drawn.n_references], embedded[drawn.n_references :]
+    total = embedded.new_zeros(())
     record: dict[str, Tensor | float] = {}
     for objective, part in zip(objectives, drawn.parts, strict=True):
-        loss, chance = _loss(objective, part, at.output, others, config)
+        loss, chance = _loss(objective, part, reference, others, config)
         total = total + objective.weight * loss
         record[f"loss/{objective.name}"] = loss.detach()
         record[f"chance/{objective.name}"] = chance
-    weight = config.penalty_weight(step)
     if weight > 0:
-        size = penalty(at, config.projections, state.generator)
+        size = penalty(at)
         total = total + weight / config.temperature * size
         record["penalty"] = size.detach()
     else:

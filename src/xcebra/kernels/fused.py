@@ -58,7 +58,7 @@ def fused(
     threads = torch.get_num_threads() if n * m > _SMALL else 1
     to_x = np.zeros_like(x)
     # One more row for the euclidean case: the total share that each negative received.
-    to_y = np.zeros((threads, len(y) + 1, m if gradient else 0), f32)
+    to_y = np.zeros((threads, d + 1, m if gradient else 0), f32)
     borders = np.linspace(0, n, threads + 1).astype(np.int64)
 
     def work(thread: int) -> None:
@@ -78,7 +78,7 @@ def fused(
     total = to_y.sum(axis=0)
     if euclidean:
         to_x = 2 * (to_x - x * weight[:, None])
-        total = 2 * (total[:-1] - y * total[-1])
+        total = 2 * (total[:-1] - y[:d] * total[-1])
     return Contrast(
         torch.from_numpy(partition),
         torch.from_numpy(weight),
@@ -196,7 +196,7 @@ def _sweep(  # type: ignore[no-untyped-def]
     start, stop, partition, weight, to_x, to_y,
 ):  # fmt: skip
     """References ``start`` to ``stop`` against every negative."""
-    d, m = y.shape
+    d, m = len(to_y) - 1, y.shape[1]
     shares = np.zeros((_ROWS, m), f32)
     scale = np.zeros(_ROWS, f32)
     factors = np.zeros((d + 1, _ROWS), f32)
@@ -216,7 +216,7 @@ def _sweep(  # type: ignore[no-untyped-def]
                 weight[i] = f32(1) / (f32(1) + np.exp(matched[i] - partition[i]))
             scale[r] = weight[i] / total
             to_x[i] *= scale[r]
-            factors[:d, r] = x[i] * scale[r]
+            factors[:d, r] = x[i, :d] * scale[r]
         if gradient:
             factors[d] = scale
             for r in range(_ROWS):

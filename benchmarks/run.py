@@ -1,0 +1,205 @@
+"""Our core beside CEBRA 0.6.1 on the same arrays, in one run: `make bench`.
+
+A speed is a ratio of medians of calls that take turns. The table is printed, and everything
+measured is written to ``results/core.json`` with the versions it was measured with.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from penalty import penalty_choice
+from scaling import paper_scale_step
+
+import xcebra
+from xcebra.epochs import Epochs
+from xcebra.infonce import infonce
+from xcebra.kernels import tiled
+from xcebra.sampling import NearestLabel
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # CEBRA's imports warn about their own dependencies
+    import cebra_side
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "core.json"
+N_TIMES, BATCH, N_LATENTS = 100_000, 5000, 6
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """Wall time of one call."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def side_by_side(
+    ours: Callable[[], Any], theirs: Callable[[], Any], times: int, ours_each: int = 5
+) -> dict[str, Any]:
+    """Median seconds of both sides, taking turns after a warm-up of each, and their ratio."""
+    ours()
+    theirs()
+    mine, other = [], []
+    for _ in range(times):
+        other.append(seconds(theirs))
+        mine += [seconds(ours) for _ in range(ours_each)]
+    found = {"ours_s": statistics.median(mine), "cebra_s": statistics.median(other)}
+    ratios = sorted(theirs / found["ours_s"] for theirs in other)
+    return {
+        **found,
+        "ratio": found["cebra_s"] / found["ours_s"],
+        "ratio_range": [ratios[0], ratios[-1]],
+        "ours_all_s": mine,
+        "cebra_all_s": other,
+    }
+
+
+def bench_infonce() -> dict[str, Any]:
+    """Forward and backward of one loss at the paper's batch."""
+    generator = torch.Generator().manual_seed(0)
+    points = [torch.randn(BATCH, N_LATENTS, generator=generator).requires_grad_() for _ in range(3)]
+
+    def ours() -> float:
+        for p in points:
+            p.grad = None
+        loss = infonce(*points)
+        loss.backward()
+        return float(loss.detach())
+
+    found = side_by_side(ours, lambda: cebra_side.infonce(*points), times=7)
+    found["loss_difference"] = abs(ours() - cebra_side.infonce(*points))
+    with torch.no_grad():
+        x, _, y = points
+        matched = torch.zeros(BATCH)
+        tiled(x, y, matched, True, False, True)
+        found["tiled_s"] = statistics.median(
+            seconds(lambda: tiled(x, y, matched, True, False, True)) for _ in range(5)
+        )
+    return found
+
+
+def bench_positives(recording: xcebra.Recording) -> dict[str, Any]:
+    """Label positives of one batch."""
+    labels = np.ascontiguousarray(recording.labels["z2"])
+    rng = np.random.default_rng(0)
+    started = time.perf_counter()
+    pairs = NearestLabel(labels, Epochs.check(None, len(labels)), 1)
+    build = time.perf_counter() - started
+    reference = rng.integers(len(labels), size=BATCH)
+    theirs = cebra_side.LabelPositives(labels.astype(np.float32), seed=0)
+    found = side_by_side(
+        lambda: pairs.positives(reference, rng), lambda: theirs.sample(reference), times=3
+    )
+    return {**found, "build_once_s": build}
+
+
+def bench_step(recording: xcebra.Recording) -> dict[str, Any]:
+    """A whole training step: hybrid, penalty on, the paper's recipe and batch."""
+    theirs = cebra_side.HybridTraining(
+        recording.neural,
+        recording.labels["z2"].astype(np.float32),
+        time_dims=N_LATENTS - 2,
+        batch_size=BATCH,
+        jacobian_weight=0.1,
+        seed=0,
+    )
+    ours = paper_scale_step(recording, "paper", BATCH)
+    found = side_by_side(ours, theirs.step, times=3, ours_each=10)
+    found["matrix_product_share"] = matrix_product_share(ours)
+    own_recipe = paper_scale_step(recording, "xcebra", BATCH)
+    own_recipe()
+    found["own_recipe_s"] = statistics.median(seconds(own_recipe) for _ in range(10))
+    return found
+
+
+def matrix_product_share(call: Callable[[], Any], times: int = 10) -> float:
+    """Share of a call's time that torch spends in matrix products."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
+        wall = sum(seconds(call) for _ in range(times))
+    names = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
+    products = sum(e.self_cpu_time_total for e in profiler.key_averages() if e.key in names)
+    return products * 1e-6 / wall
+
+
+def in_a_process(script: str, *arguments: str) -> dict[str, Any]:
+    """Run a measurement of memory where nothing else has used any."""
+    output = subprocess.run(
+        [sys.executable, str(HERE / script), *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return json.loads(output)
+
+
+def main() -> None:
+    """Measure, print and write everything."""
+    recording = xcebra.datasets.synthetic(n_hidden=4, n_observed=2, n_steps=N_TIMES, seed=0)
+    found: dict[str, Any] = {
+        "made_with": {
+            name: version(name) for name in ("xcebra", "cebra", "torch", "numba", "numpy", "scipy")
+        },
+        "machine": {
+            "python": platform.python_version(),
+            "processor": platform.machine(),
+            "threads": torch.get_num_threads(),
+        },
+        "setting": {"n_times": N_TIMES, "batch": BATCH, "n_latents": N_LATENTS, "n_neurons": 50},
+        "infonce": bench_infonce(),
+        "label_positives": bench_positives(recording),
+        "training_step": bench_step(recording),
+        "infonce_memory": in_a_process("scaling.py", "memory", "20000"),
+        "scaling": [in_a_process("scaling.py", "steps", str(10**e)) for e in (4, 5, 6)],
+        "penalty": penalty_choice(recording),
+    }
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    report(found)
+
+
+def report(found: dict[str, Any]) -> None:
+    """Print what was measured."""
+    print(f"{'part':<34}{'ours':>12}{'CEBRA':>12}{'ratio':>9}")
+    for key, name in (
+        ("infonce", "InfoNCE, forward + backward"),
+        ("label_positives", "label positives"),
+        ("training_step", "whole training step"),
+    ):
+        row = found[key]
+        print(
+            f"{name:<34}{row['ours_s'] * 1e3:>9.1f} ms{row['cebra_s'] * 1e3:>9.0f} ms"
+            f"{row['ratio']:>8.0f}x"
+        )
+    step = found["training_step"]
+    print(f"matrix products: {step['matrix_product_share']:.0%} of our step")
+    memory = found["infonce_memory"]
+    print(f"InfoNCE at N = {memory['n']:,}: {memory['extra_mb']:.0f} MB extra at the peak")
+    for row in found["scaling"]:
+        print(
+            f"T = {row['n_times']:>9,}: step {row['step_ms']:6.1f} ms, "
+            f"{row['extra_mb']:6.1f} MB more at the peak of training than before it, "
+            f"plan {row['plan_s']:.1f} s, file {row['file_mb']:.0f} MB"
+        )
+    for row in found["penalty"]["estimators"]:
+        print(
+            f"penalty, {row['name']:<24}: +{row['extra_ms']:5.1f} ms a step, gradient variance "
+            f"{row['variance']:.3g}, variance x seconds {row['variance_seconds']:.3g}"
+        )
+    print(f"written to {RESULTS.relative_to(HERE.parent)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Steps at the paper's scale, and how time and memory grow with the recording."""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import xcebra
+from xcebra.batches import Batches
+from xcebra.checkpoints import History, TrainState
+from xcebra.encoder import Encoder
+from xcebra.kernels import fused
+from xcebra.planning import make_plan
+from xcebra.training import take_step
+
+
+def paper_scale_step(
+    recording: xcebra.Recording, recipe: str, batch_size: int
+) -> Callable[[], dict[str, float]]:
+    """One hybrid training step after another, with the penalty at its full weight."""
+    model = xcebra.XCEBRA(
+        label_dims={"z2": 2}, time_dims=4, recipe=recipe, batch_size=batch_size, random_state=0
+    )
+    plan = make_plan(recording, model.get_params())
+    encoder = Encoder(
+        plan.inputs,
+        plan.n_latents,
+        limit=plan.recipe.limit,
+        generator=torch.Generator().manual_seed(0),
+    )
+    optimizer = torch.optim.Adam(encoder.network.parameters(), lr=3e-4, fused=True)
+    state = TrainState(encoder, optimizer, np.random.default_rng(0), History())
+    objectives = plan.objectives(plan.training)
+    batches = Batches(recording, plan.training, objectives, batch_size, torch.device("cpu"))
+    last = plan.config.steps - 1
+    return lambda: take_step(state, batches, objectives, plan.config, last)
+
+
+def peak_mb() -> float:
+    """Most memory this process has had, in MB."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def measure_steps(n_times: int) -> dict[str, Any]:
+    """Time and memory of steps on a memory-mapped recording of a given length."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "neural.npy"
+        whole = xcebra.datasets.synthetic(n_hidden=4, n_observed=2, n_steps=n_times, seed=0)
+        label = whole.labels["z2"].copy()
+        np.save(path, whole.neural)
+        size = path.stat().st_size / 2**20
+        del whole
+        mapped = xcebra.Recording(np.load(path, mmap_mode="r"), {"z2": label})
+        started = time.perf_counter()
+        step = paper_scale_step(mapped, "paper", 5000)
+        plan_s = time.perf_counter() - started
+        before = current_mb()
+        step()
+        taken = []
+        most = 0.0
+        for _ in range(20):
+            started = time.perf_counter()
+            step()
+            taken.append(time.perf_counter() - started)
+            most = max(most, current_mb())
+    return {
+        "n_times": n_times,
+        "step_ms": statistics.median(taken) * 1e3,
+        "extra_mb": most - before,
+        "plan_s": plan_s,
+        "file_mb": size,
+    }
+
+
+def current_mb() -> float:
+    """Memory of this process now that no file backs, in MB (Linux); its peak elsewhere."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return peak_mb()
+    line = next(row for row in status.read_text().splitlines() if row.startswith("RssAnon"))
+    return int(line.split()[1]) / 2**10
+
+
+def measure_memory(n: int) -> dict[str, Any]:
+    """Peak extra memory of one loss, forward and backward, at ``n`` references and negatives."""
+    small = torch.randn(64, 6)
+    fused(small, small, torch.zeros(64), True, True, True)
+    x, y, matched = torch.randn(n, 6), torch.randn(n, 6), torch.zeros(n)
+    before = peak_mb()
+    fused(x, y, matched, True, True, True)
+    return {"n": n, "extra_mb": peak_mb() - before}
+
+
+if __name__ == "__main__":
+    measure = {"steps": measure_steps, "memory": measure_memory}[sys.argv[1]]
+    print(json.dumps(measure(int(sys.argv[2]))))
