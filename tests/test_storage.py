@@ -5,6 +5,8 @@ import os
 import re
 import stat
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -248,6 +250,34 @@ def test_ctrl_c_while_writing_leaves_nothing(path, monkeypatch):
         write_tensors(path, KIND, {"x": torch.ones(2)}, {})
     assert os.listdir(path.parent) == [path.name]
     assert_intact(path)
+
+
+# Replaces a file by one of two others in turn, until it is told to end.
+REPLACE = """
+import os, sys
+path, *others = sys.argv[1:]
+while True:
+    for other in others:
+        os.link(other, path + ".new")
+        os.replace(path + ".new", path)
+"""
+
+
+def test_a_file_replaced_while_it_is_read_comes_back_whole_old_or_new(path):
+    """Header and data must be of one file: the path may name another a moment later."""
+    others = [path.with_name(name) for name in "ab"]
+    for i, other in enumerate(others):
+        write_tensors(other, KIND, {"x": torch.full((1_000,), float(i))}, {"i": i})
+    path.unlink()
+    with subprocess.Popen([sys.executable, "-c", REPLACE, path, *others]) as writer:
+        try:
+            while not path.exists():
+                assert writer.poll() is None
+            for _ in range(1_000):
+                found, header = read_tensors(path, KIND)
+                assert (found["x"] == header["i"]).all()
+        finally:
+            writer.kill()
 
 
 def test_the_header_says_kind_version_and_digest_in_plain_text(path):

@@ -10,7 +10,7 @@ from xcebra.encoder import Inputs
 from xcebra.epochs import Epochs
 from xcebra.recording import Recording
 from xcebra.timescale import (
-    OFFSETS,
+    _SHARE,
     choose_offset,
     choose_temperature,
     component_series,
@@ -156,14 +156,12 @@ def test_slower_data_gets_a_longer_offset():
 
 
 def test_the_offset_is_the_smallest_that_the_loss_can_express():
-    """Six latents at rho = 0.99: 6 * -1/2 log(1 - rho^(2k)) against 0.6 log N."""
+    """Six latents at rho = 0.99 share -6/2 log(1 - rho^(2k)) nats, a share of log N at most."""
     x = autoregressive(50_000, [0.99] * 6)
-    limit = 0.6 * math.log(512)
-    exact = {k: -3 * math.log(1 - 0.99 ** (2 * k)) for k in OFFSETS}
-    expected = min(k for k in OFFSETS if exact[k] <= limit)
-    # The nearest alternatives are not close calls, so that sampling error does not decide.
-    assert all(abs(information_ / limit - 1) > 0.1 for information_ in exact.values())
-    assert choose_offset([(series(x), 6)], whole(x), 512) == expected
+    four, eight = (-3 * math.log(1 - 0.99 ** (2 * k)) for k in (4, 8))
+    # As many negatives as put the limit half way between: sampling error does not decide.
+    n_negatives = round(math.exp(math.sqrt(four * eight) / _SHARE))
+    assert choose_offset([(series(x), 6)], whole(x), n_negatives) == 8
 
 
 def test_more_negatives_allow_a_shorter_offset():

@@ -27,7 +27,7 @@ from xcebra.diagnostics import (
     training_fit,
 )
 from xcebra.encoder import Encoder, embed
-from xcebra.labels import LabelSpec, make_label
+from xcebra.labels import LabelSpec, delayed, make_label
 from xcebra.metrics import r_squared
 from xcebra.model_file import plain, read_model, write_model
 from xcebra.planning import Plan, make_plan
@@ -249,7 +249,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         recipe = RECIPES[self.recipe]
         method = recipe.method if method is None else method
         basis = recipe.basis if basis is None else basis
-        smooth = recipe.smooth if smooth is None else smooth
+        if smooth is None:
+            # Jacobians of points on a sphere lie in its tangent planes: averaging would tilt them.
+            smooth = 1 if self.config_["similarity"] == "cosine" else recipe.smooth
         problems: list[str] = []
         settings.choice(problems, "method", method, METHODS)
         settings.choice(problems, "aggregate", aggregate, AGGREGATES)
@@ -291,7 +293,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                 )
         found = []
         for name, values in recording.labels.items():
-            each = make_label(name, values, self._label_spec(name), recording.epochs)
+            spec = self._label_spec(name)
+            each = delayed(make_label(name, values, spec), spec.delay, recording.epochs)
             predicted = self.readout_[name].predict(embedding[:, self.blocks_[name]])
             found.append(r_squared(each.points[each.valid], predicted[each.valid]))
         return float(np.mean(found))

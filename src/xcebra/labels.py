@@ -67,18 +67,14 @@ class LabelSpec:
     classes: tuple[Any, ...] | None = None
 
 
-def make_label(name: str, values: NDArray[Any], spec: LabelSpec, epochs: Epochs) -> Label:
-    """Encode checked values of shape (n_times, n_columns) and move them by their delay.
+def make_label(name: str, values: NDArray[Any], spec: LabelSpec) -> Label:
+    """Encode checked values of shape (n_times, n_columns) by their kind, not yet delayed.
 
     Raises
     ------
     ValueError
         If the values do not fit the kind.
     """
-    return _delayed(_encoded(name, values, spec), spec.delay, epochs)
-
-
-def _encoded(name: str, values: NDArray[Any], spec: LabelSpec) -> Label:
     kind = spec.kind or _assumed_kind(name, values)
     if kind == "discrete":
         return _discrete(name, values, spec.classes)
@@ -168,7 +164,7 @@ def _on_circle(where: str, points: NDArray[np.float64], valid: NDArray[np.bool_]
     return points
 
 
-def _delayed(label: Label, delay: int, epochs: Epochs) -> Label:
+def delayed(label: Label, delay: int, epochs: Epochs) -> Label:
     """Pair the activity at ``t`` with the label at ``t + delay``, inside each epoch."""
     if delay == 0:
         return label

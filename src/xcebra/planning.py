@@ -22,7 +22,7 @@ from xcebra.batches import Objective, Regression
 from xcebra.caveats import SilentNeuronWarning, warn
 from xcebra.encoder import Inputs
 from xcebra.epochs import Epochs
-from xcebra.labels import Label, check_varies, make_label, warn_missing
+from xcebra.labels import Label, check_varies, delayed, make_label, warn_missing
 from xcebra.recording import Recording
 from xcebra.sampling import NearestLabel, Pairs, SameClass, TimeOffset
 from xcebra.settings import RECIPES, Recipe
@@ -120,9 +120,10 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     recipe = RECIPES[params["recipe"]]
     whole = recording.epochs
     specs = settings.label_specs(params, list(recording.labels))
-    labels = [make_label(name, v, specs[name], whole) for name, v in recording.labels.items()]
-    for label in labels:
+    as_given = [make_label(name, v, specs[name]) for name, v in recording.labels.items()]
+    for label in as_given:
         check_varies(label)
+    labels = [delayed(label, specs[label.name].delay, whole) for label in as_given]
     blocks = settings.resolve_blocks(params, labels, recording.n_neurons)
     labels.sort(key=lambda label: list(blocks).index(label.name))
     offset = params["time_offset"] or recipe.time_offset
@@ -142,11 +143,13 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
                 "train on; lower time_offset, or fill gaps in the label"
             )
     settings.warn_split(whole, offset, held_out)
-    for label in labels:
+    for label in as_given:
         warn_missing(label, whole)
     temperature = params["temperature"] or recipe.temperature
+    regression = params["objective"] == "regression"
     if temperature is None:
-        temperature = choose_temperature(series, training, offset)
+        # Regression has no temperature; 1 leaves the penalty as it is.
+        temperature = 1.0 if regression else choose_temperature(series, training, offset)
     weight = params["jacobian_weight"]
     config = TrainConfig(
         steps=int(params["steps"] or recipe.steps),
@@ -170,7 +173,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         held_out,
         config,
         recipe,
-        params["objective"] == "regression",
+        regression,
         params["time_on"],
     )
 

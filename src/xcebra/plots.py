@@ -91,11 +91,10 @@ def training_curves(history: Mapping[str, NDArray[Any]], *, ax: Axes | None = No
         loss, chance = history[f"loss/{name}"], history[f"chance/{name}"]
         steps = np.arange(1, len(loss) + 1)
         ax.plot(steps, loss, color=f"C{i}", lw=0.8, label=name)
-        ax.plot(steps, chance, color=f"C{i}", lw=0.8, ls="--")
-    ax.plot([], [], color="0.3", lw=0.8, ls="--", label="chance")
+        ax.plot(steps, chance, color="0.5", lw=0.8, ls="--", label=None if i else "chance")
     ax.set_xlabel("step")
     ax.set_ylabel("loss (nats)")
-    ax.legend(frameon=False)
+    ax.legend(frameon=False, loc="center right")
     _open(ax)
     return ax
 

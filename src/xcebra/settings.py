@@ -43,7 +43,7 @@ class Recipe:
 
 RECIPES: Mapping[str, Recipe] = {
     "xcebra": Recipe(
-        steps=1500,
+        steps=1200,
         batch_size=1024,
         learning_rate=1e-3,
         schedule="one-cycle",
