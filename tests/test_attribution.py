@@ -204,8 +204,6 @@ def test_smoothing_averages_over_the_nearest_in_the_embedding(smooth):
     assert found.made["smooth"] == smooth
 
 
-# BUG: torch.cdist multiplies out |x|^2 + |y|^2 - 2xy, so that in float32, away from zero, small
-# distances are noise: here a sample is often not even among its own neighbours.
 def test_smoothing_finds_the_nearest_wherever_the_embedding_sits():
     data = recording(n_times=200)
     model = encoder(data, bent(bias=30.0, size=0.05))
@@ -309,8 +307,6 @@ def test_a_map_does_not_change():
         amap.values = np.zeros((4, 2))
 
 
-# BUG: the arrays are frozen in place instead of copied, so a map made of views follows their base,
-# and a caller's own arrays become read-only.
 def test_a_map_is_independent_of_the_arrays_it_was_made_from():
     base = np.ones((2, 4, 2))
     amap = small_map(base[0])

@@ -83,9 +83,6 @@ def test_a_file_of_integers_is_measured_as_it_is(tmp_path):
     assert_measured(measure(stored), x)
 
 
-# BUG (0.5): a neuron counts as silent below a variance of 1e-12 of its first sample squared, so at
-# 1e6 a standard deviation of 0.5, eight steps of float32, is "never changes". Differences from the
-# first sample are exact: that floor guards against nothing.
 @pytest.mark.parametrize("spread", [20.0, 0.5])
 def test_a_large_offset_costs_no_digits(spread):
     x = (1e6 + spread * np.random.default_rng(0).standard_normal((2000, 5))).astype(np.float32)

@@ -8,14 +8,15 @@ import pytest
 from xcebra import Recording
 from xcebra.caveats import LabelKindWarning, MissingLabelWarning
 from xcebra.epochs import Epochs
-from xcebra.labels import LabelSpec, check_varies, make_label, warn_missing
+from xcebra.labels import LabelSpec, check_varies, delayed, make_label, warn_missing
 
 
 def label(values, kind=None, delay=0, epochs=None, classes=None, name="a"):
     """Through a Recording, as a user's values come."""
     values = np.asarray(values)
     rec = Recording(np.zeros((len(values), 1)), {name: values}, epochs)
-    return make_label(name, rec.labels[name], LabelSpec(kind, delay, classes), rec.epochs)
+    made = make_label(name, rec.labels[name], LabelSpec(kind, delay, classes))
+    return delayed(made, delay, rec.epochs)
 
 
 def test_floats_are_continuous_and_kept_as_given():
@@ -185,11 +186,6 @@ def test_an_angle_that_flips_between_two_sides_changes_though_its_cosine_does_no
     check_varies(label([np.pi / 2, -np.pi / 2, np.pi / 2], "circular"))
 
 
-def test_a_class_lost_to_the_delay_does_not_make_the_label_constant():
-    """The class c stands only at the start, which a delay of two leaves out."""
-    check_varies(label(["c", "c", "a", "b", "a", "b"], "discrete", delay=2))
-
-
 @pytest.mark.parametrize(
     ("values", "kind", "valid"),
     [
@@ -240,13 +236,13 @@ def test_a_delay_moves_missing_samples_with_their_values():
     assert label(values, delay=-1).valid.tolist() == [False, True, True, False, True, True]
 
 
-def test_a_delay_leaves_the_caller_s_values_and_classes_alone():
-    values = np.arange(6.0)
-    label(values, delay=2)
-    assert np.array_equal(values, np.arange(6.0))
-    found = label(["x", "y", "x", "z"], "discrete", delay=1)
-    assert found.classes == ("x", "y", "z")
-    assert found.codes()[:3].tolist() == [1, 0, 2]
+def test_a_delay_keeps_the_classes_and_leaves_the_label_it_was_given_alone():
+    made = label(["x", "y", "x", "z"], "discrete")
+    moved = delayed(made, 1, Epochs.check(None, 4))
+    assert moved.classes == made.classes == ("x", "y", "z")
+    assert moved.codes()[:3].tolist() == [1, 0, 2]
+    assert made.codes().tolist() == [0, 1, 0, 2]
+    assert made.valid.all()
 
 
 def test_the_warning_and_the_errors_quote_the_name_the_user_gave():

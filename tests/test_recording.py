@@ -219,6 +219,16 @@ def test_a_memory_mapped_file_is_used_in_place(tmp_path, dtype):
         assert np.array_equal(rows, np.arange(200).reshape(50, 4)[wanted])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+def test_rows_of_a_read_only_file_can_be_written_to_without_touching_it(tmp_path, dtype):
+    """As torch wants them."""
+    mapped(tmp_path / "x.npy", dtype, (50, 4)).flush()
+    file = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for wanted in (np.array([1, 2]), slice(3, 9)):
+        Recording(file).rows(wanted)[:] = 1
+    assert not file.any()
+
+
 def test_views_of_a_file_are_known_as_such_and_copies_are_not(tmp_path):
     file = mapped(tmp_path / "x.npy", np.float32, (50, 4))
     assert is_memory_mapped(np.asarray(file)[5:][:, ::2].T)

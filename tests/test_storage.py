@@ -36,14 +36,13 @@ def path(tmp_path):
     return path
 
 
-def edit_metadata(path, **changes):
+def edit(path, name="__metadata__", **changes):
     """Change the file's own header, as an editor would: the rest stays, and stays valid."""
     raw = path.read_bytes()
     (length,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8 : 8 + length])
-    header["__metadata__"] |= changes
-    for name in [name for name, value in header["__metadata__"].items() if value is None]:
-        del header["__metadata__"][name]
+    changed = header[name] | changes
+    header[name] = {key: value for key, value in changed.items() if value is not None}
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + length :])
 
@@ -144,14 +143,21 @@ def test_a_changed_byte_in_the_data_is_told_by_the_digest(path):
 
 
 def test_settings_edited_under_the_same_digest_are_refused(path):
-    edit_metadata(path, header=json.dumps(HEADER | {"steps": 61}))
+    edit(path, header=json.dumps(HEADER | {"steps": 61}))
     with pytest.raises(ValueError, match=r"does not match its own digest.*edited or damaged"):
+        read_tensors(path, KIND)
+
+
+@pytest.mark.parametrize("changes", [{"dtype": "I32"}, {"shape": [3, 2]}, {"shape": [6]}])
+def test_the_same_bytes_under_another_type_or_shape_are_refused(path, changes):
+    edit(path, "weights/a", **changes)
+    with pytest.raises(ValueError, match="does not match its own digest"):
         read_tensors(path, KIND)
 
 
 @pytest.mark.parametrize("missing", ["header", "sha256"])
 def test_a_file_without_header_or_digest_is_refused(path, missing):
-    edit_metadata(path, **{missing: None})
+    edit(path, **{missing: None})
     with pytest.raises(ValueError, match="does not match its own digest"):
         read_tensors(path, KIND)
 
@@ -166,13 +172,13 @@ def test_a_file_without_header_or_digest_is_refused(path, missing):
     ],
 )
 def test_another_kind_or_version_is_refused_by_name(path, changes, message):
-    edit_metadata(path, **changes)
+    edit(path, **changes)
     with pytest.raises(ValueError, match=f"{re.escape(str(path))}.*{message}"):
         read_tensors(path, KIND)
 
 
 def test_a_kind_changed_to_the_one_asked_for_is_still_refused(path):
-    edit_metadata(path, kind="another")
+    edit(path, kind="another")
     with pytest.raises(ValueError, match="does not match its own digest"):
         read_tensors(path, "another")
 

@@ -83,8 +83,6 @@ def test_too_few_pairs_say_nothing():
     assert step_correlations(series(x), whole(x), 1, 1).tolist() == [0.0]
 
 
-# BUG: with no epoch longer than the offset there is nothing to concatenate, and ValueError; with
-# one or two pairs the answer is zero, so it should be here.
 def test_no_pair_at_all_says_nothing():
     x = autoregressive(30, [0.9])
     epochs = Epochs.check([(0, 10), (10, 20), (20, 30)], 30)

@@ -56,8 +56,9 @@ class AttributionMap:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        for array in (self.values, *self.scores.values()):
-            array.flags.writeable = False
+        # Copies: neither the caller's later changes nor its right to make them are touched.
+        set_(self, "values", _frozen(self.values))
+        set_(self, "scores", {name: _frozen(score) for name, score in self.scores.items()})
         for name in ("scores", "blocks", "made"):
             set_(self, name, MappingProxyType(dict(getattr(self, name))))
 
@@ -97,6 +98,12 @@ class AttributionMap:
     def _check(self, name: str) -> None:
         if name not in self.blocks:
             raise ValueError(f"block must be one of {list(self.blocks)}, got {name!r}")
+
+
+def _frozen(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    array = array.copy()
+    array.flags.writeable = False
+    return array
 
 
 def attribution_map(
@@ -193,7 +200,9 @@ def _jacobians(encoder: Encoder, recording: Recording, times: IntArray, smooth: 
 def _averaged(jacobians: Tensor, embedding: Tensor, smooth: int) -> Tensor:
     result = torch.zeros_like(jacobians)
     for rows, target in zip(embedding.split(_BATCH), result.split(_BATCH), strict=True):
-        nearest = torch.cdist(rows, embedding).topk(smooth, dim=1, largest=False).indices
+        # By differences: the faster form by products confuses neighbours far from the origin.
+        apart = torch.cdist(rows, embedding, compute_mode="donot_use_mm_for_euclid_dist")
+        nearest = apart.topk(smooth, dim=1, largest=False).indices
         for column in nearest.unbind(dim=1):
             target += jacobians[column]
     return result.div_(smooth)

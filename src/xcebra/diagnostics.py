@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,8 +34,8 @@ class GoodnessOfFit:
     chance : float
         The loss of a constant embedding.
     learned : bool or None
-        Whether the loss is lower than under circular shifts of the pairs; None if nothing could
-        be held out, and then ``loss`` is the training loss.
+        Whether the loss is lower than under circular shifts of the pairs; None if that could not
+        be judged. If nothing was held out, ``loss`` is the training loss.
     p_value : float or None
         Rank of the loss among the shifted ones.
     shifted : float or None
@@ -69,20 +71,25 @@ def held_out_fit(
         Sample indices of its rows, in order.
     config : TrainConfig
     slowness : int
-        Autocorrelation time in samples; shifts are at least this long.
+        Autocorrelation time in samples. Shifts of time pairs are at least this long.
     """
     rng = np.random.default_rng(config.seed)
     if isinstance(objective, Regression):
-        loss_at, chance = _regression_loss(objective, embedding, times)
+        test = _regression_test(objective, embedding, times)
     else:
-        loss_at, chance = _pair_loss(objective, embedding, times, config, rng)
-    n = len(times)
-    shortest = int(np.clip(slowness, 1, n // 4))
-    shifts = rng.integers(shortest, n - shortest + 1, size=N_SHIFTS)
-    loss = loss_at(0)
-    nulls = np.array([loss_at(int(shift)) for shift in shifts])
-    p_value = float((1 + (nulls <= loss).sum()) / (1 + N_SHIFTS))
-    return GoodnessOfFit(loss, chance, p_value <= LEVEL, p_value, float(np.median(nulls)))
+        test = _pair_test(objective, embedding, times, config, slowness, rng)
+    true = test.losses(0)
+    shortest, longest = test.shifts
+    if len(true) == 0 or not np.isfinite(true).all() or longest < shortest:
+        return GoodnessOfFit(math.nan, test.chance, None)
+    beaten, nulls = 0, []
+    for shift in rng.integers(shortest, longest + 1, size=N_SHIFTS).tolist():
+        whole = test.comparable(shift)
+        nulls.append(float(test.losses(shift)[whole].mean()) if whole.any() else math.inf)
+        beaten += not (whole.any() and true[whole].mean() < nulls[-1])
+    p_value = (1 + beaten) / (1 + N_SHIFTS)
+    learned = p_value <= LEVEL
+    return GoodnessOfFit(float(true.mean()), test.chance, learned, p_value, float(np.median(nulls)))
 
 
 def training_fit(
@@ -135,45 +142,86 @@ def autocorrelation_time(series: NDArray[np.float64]) -> int:
     return int(max(1, firsts.max()))
 
 
-def _pair_loss(
+class _ShiftTest(NamedTuple):
+    """Losses under a shift, and which of them may be compared with those without one.
+
+    A circular shift tears what lies across the end of the recording or the border of an epoch. Torn
+    pairs fit worse whether or not anything was learned, so they count on neither side.
+    """
+
+    losses: Callable[[int], NDArray[np.float64]]
+    comparable: Callable[[int], NDArray[np.bool_]]
+    shifts: tuple[int, int]
+    chance: float
+
+
+def _pair_test(
     objective: Objective,
     embedding: Tensor,
     times: IntArray,
     config: TrainConfig,
+    slowness: int,
     rng: np.random.Generator,
-) -> tuple[Callable[[int], float], float]:
+) -> _ShiftTest:
     n = len(times)
     z = embedding[:, objective.block]
     positive = objective.pairs.positives(times, rng)
     rows = np.flatnonzero(positive != NONE)
     partners = np.searchsorted(times, positive[rows])
     candidates = np.flatnonzero(objective.pairs.takes_part(times))
+    if len(rows) == 0 or len(candidates) == 0:
+        return _ShiftTest(lambda _: np.empty(0), lambda _: np.empty(0, bool), (1, 0), math.nan)
     negatives = rng.permutation(candidates)[:_MOST_NEGATIVES]
-    losses = pair_losses(
+    prepared = pair_losses(
         z,
         z[torch.from_numpy(negatives)],
         similarity=config.similarity,
         temperature=config.temperature,
         include_positive=config.include_positive,
     )
-    together = objective.name != "time"
+    by_label = objective.name != "time"
 
-    def loss_at(shift: int) -> float:
-        x = (rows + shift) % n if together else rows
+    def losses(shift: int) -> NDArray[np.float64]:
+        x = (rows + shift) % n if by_label else rows
         y = (partners + shift) % n
-        return float(losses(torch.from_numpy(x), z[torch.from_numpy(y)]).double().mean())
+        return prepared(torch.from_numpy(x), z[torch.from_numpy(y)]).double().numpy()
 
-    return loss_at, chance_level(len(negatives), config.include_positive)
+    stretch = np.concatenate([[0], np.cumsum(np.diff(times) > 1)])
+
+    def together(shift: int) -> NDArray[np.bool_]:
+        """Whether both members of a pair lie in one unbroken stretch."""
+        x, y = rows + shift, partners + shift
+        return (stretch[x % n] == stretch[y % n]) & (x // n == y // n)
+
+    beside = together(0)
+    apart = beside & (np.abs(partners - rows) > 3 * slowness)
+
+    def comparable(shift: int) -> NDArray[np.bool_]:
+        if not by_label:
+            return np.ones(len(rows), dtype=bool)
+        return (together(shift) == beside) | apart
+
+    shifts = (1, n - 1)
+    if not by_label:
+        # Shorter ones, from either end, bring positives nearer to their references than they were.
+        shortest = int(np.clip(slowness, 1, n // 4))
+        shifts = (shortest, n - shortest - 2 * int(np.abs(partners - rows).max()))
+    return _ShiftTest(
+        losses, comparable, shifts, chance_level(len(negatives), config.include_positive)
+    )
 
 
-def _regression_loss(
-    objective: Regression, embedding: Tensor, times: IntArray
-) -> tuple[Callable[[int], float], float]:
+def _regression_test(objective: Regression, embedding: Tensor, times: IntArray) -> _ShiftTest:
     z = embedding[:, objective.block].double().numpy()
+    n = len(z)
     known = np.flatnonzero(objective.valid[times])
     target = objective.target[times[known]]
 
-    def loss_at(shift: int) -> float:
-        return float(np.square(z[(known + shift) % len(z)] - target).mean())
+    def losses(shift: int) -> NDArray[np.float64]:
+        return np.square(z[(known + shift) % n] - target).mean(axis=1)
 
-    return loss_at, 1.0
+    def comparable(shift: int) -> NDArray[np.bool_]:
+        """The longer of the two pieces that a shift leaves unbroken."""
+        return known + shift < n if shift <= n // 2 else known + shift >= n
+
+    return _ShiftTest(losses, comparable, (1, n - 1), 1.0)

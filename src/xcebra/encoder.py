@@ -52,8 +52,8 @@ class Inputs:
         shift = total / n
         covariance = products / n - np.outer(shift, shift)
         variance = np.diag(covariance).copy()
-        floor = 1e-12 * np.maximum(np.square(shift), np.square(origin.astype(np.float64)))
-        active = variance > np.maximum(floor, np.finfo(np.float64).tiny)
+        # A constant neuron is exactly zero here; the floor is what cancellation may leave.
+        active = variance > 1e-14 * np.square(shift)
         scale = np.where(active, np.sqrt(np.maximum(variance, 0.0)), 0.0)
         eye = np.eye(len(scale))[:, active]
         if project and active.any():

@@ -44,10 +44,13 @@ def step_correlations(
     ndarray of shape (n_latents,)
         Zero where the data has fewer dimensions.
     """
-    start = epochs.longer_than(offset).indices()
+    found = np.zeros(n_latents)
+    epochs = epochs.longer_than(offset)
+    if len(epochs) == 0:
+        return found
+    start = epochs.indices()
     start = start[start + offset < epochs.stop_of(start)]
     start = start[:: max(1, len(start) // _MOST_PAIRS)]
-    found = np.zeros(n_latents)
     if len(start) < 3:
         return found
     now, later = series(start), series(start + offset)

@@ -175,11 +175,11 @@ def _loss(
 ) -> tuple[Tensor, float]:
     """Loss of one objective, and the level at which nothing is learned."""
     x = reference[part.rows][:, objective.block]
-    if len(x) == 0:  # no sample of this batch takes part
-        return reference.sum() * 0, math.nan
+    negatives = others[part.negatives][:, objective.block]
+    if len(x) == 0 or (part.target is None and len(negatives) == 0):
+        return reference.sum() * 0, math.nan  # no sample of this batch takes part
     if part.target is not None:
         return F.mse_loss(x, part.target), 1.0
-    negatives = others[part.negatives][:, objective.block]
     loss = infonce(
         x,
         others[part.positives][:, objective.block],

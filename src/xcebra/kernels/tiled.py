@@ -19,6 +19,9 @@ def tiled(
     gradient: bool,
 ) -> Contrast:
     """Go through the references a tile at a time; see `Contrast`."""
+    if euclidean:  # distances do not change, and digits are kept
+        centre = negative.mean(dim=0)
+        reference, negative = reference - centre, negative - centre
     rows = max(1, _TILE_ENTRIES // len(negative))
     partition = torch.empty_like(matched)
     weight = torch.ones_like(matched)
@@ -32,7 +35,7 @@ def tiled(
         if include_positive:
             weight[at] = torch.sigmoid(partition[at] - matched[at])
         if gradient:
-            share = (similarity - partition[at, None]).exp_().mul_(weight[at, None])
+            share = torch.softmax(similarity, dim=1).mul_(weight[at, None])
             if euclidean:
                 to_reference[at] = 2 * (share @ negative - x * weight[at, None])
                 to_negative += 2 * (share.T @ x - negative * share.sum(dim=0)[:, None])
