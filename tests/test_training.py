@@ -405,12 +405,36 @@ def test_a_fit_that_failed_is_not_fitted(rec):
     assert not hasattr(model, "encoder_")
 
 
+def known_at_few(rec, n_known):
+    y = np.full((2_000, 2), np.nan)
+    y[100 : 100 + n_known] = rec.labels["z2"][100 : 100 + n_known]
+    return y
+
+
 @pytest.mark.parametrize("recipe", ["xcebra", "paper"])
 @pytest.mark.filterwarnings("ignore::xcebra.caveats.MissingLabelWarning")
-def test_a_label_that_few_batches_hold_is_left_out_of_the_others(rec, recipe):
-    """Known at 15 of 2,000 samples: many batches of 128 hold no reference, or no negative."""
-    y = np.full((2_000, 2), np.nan)
-    y[100:115] = rec.labels["z2"][100:115]
-    model = quick(recipe=recipe, steps=60).fit(rec.neural, y)
-    assert np.isfinite(model.history_["loss/label"]).all()
+def test_batches_that_hold_no_reference_or_no_negative_of_a_label_pass_it_by(rec, recipe):
+    model = quick(recipe=recipe, steps=40).fit(rec.neural, known_at_few(rec, 15))
+    loss, chance = (model.history_[f"{kind}/label"] for kind in ("loss", "chance"))
+    left_out = np.isnan(chance)
+    assert 5 < left_out.sum() < 35
+    assert np.isfinite(loss[~left_out]).all()
     assert np.isfinite(model.history_["loss/time"]).all()
+
+
+@pytest.mark.filterwarnings("ignore::xcebra.caveats.MissingLabelWarning")
+def test_steps_without_the_label_are_gaps_in_its_history_not_losses_of_zero(rec):
+    """Zeros would pull down the loss that the goodness of fit reports."""
+    model = quick(steps=40).fit(rec.neural, known_at_few(rec, 15))
+    loss, chance = (model.history_[f"{kind}/label"] for kind in ("loss", "chance"))
+    left_out = np.isnan(chance)
+    assert model.goodness_of_fit_["label"].loss == pytest.approx(loss[~left_out].mean())
+    assert np.array_equal(np.isnan(loss), left_out)
+
+
+@pytest.mark.filterwarnings("ignore::xcebra.caveats.MissingLabelWarning")
+def test_a_label_that_no_batch_held_is_told_as_unknown_without_a_stray_warning(rec):
+    model = quick(steps=2, time_offset=1).fit(rec.neural, known_at_few(rec, 2))
+    assert np.isnan(model.history_["chance/label"]).all()
+    assert np.isnan(model.goodness_of_fit_["label"].loss)
+    assert model.goodness_of_fit_["label"].learned is None

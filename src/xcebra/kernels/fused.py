@@ -19,7 +19,7 @@ from torch import Tensor
 from xcebra.kernels.contract import Contrast
 
 _ROWS = 8  # references that share one sweep over the negatives' gradients
-_DIMS = 4  # latents handled in one sweep; two that are left over have a sweep of their own
+_DIMS = 4  # latents handled in one sweep; points are padded with zeros to a multiple of it
 _COLUMNS = 1024  # negatives in one block: four latents of them fit the first-level cache
 _FLUSH = 32 * _ROWS  # references after which partial sums are added up, to lose fewer digits
 _SMALL = 1 << 18  # pairs below which a second thread costs more than it saves
@@ -88,9 +88,9 @@ def fused(
 
 
 def _padded(points: np.ndarray) -> np.ndarray:
-    """Add a zero column to an odd number of them; it changes no similarity."""
+    """Add zero columns up to a multiple of the sweep's width; they change no similarity."""
     n, d = points.shape
-    wide = np.zeros((n, d + d % 2), f32)
+    wide = np.zeros((n, -(-d // _DIMS) * _DIMS), f32)
     wide[:, :d] = points
     return wide
 
@@ -117,24 +117,13 @@ def _exp(v):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True, fastmath=_MATHS)
 def _similarities(x, y, at, euclidean, out):  # type: ignore[no-untyped-def]
-    """Similarity of one reference with the negatives from ``at`` on, a few latents a sweep."""
+    """Similarity of one reference with the negatives from ``at`` on, four latents a sweep."""
     to = at + len(out)
     out[:] = f32(0)
     for k in range(0, len(x), _DIMS):
-        x0, x1 = x[k], x[k + 1]
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
         # Rows first, then columns: the compiler must see that these are contiguous.
-        y0, y1 = y[k][at:to], y[k + 1][at:to]
-        if k + _DIMS > len(x):  # two latents are left over
-            if euclidean:
-                for j in range(len(out)):
-                    d0, d1 = x0 - y0[j], x1 - y1[j]
-                    out[j] -= d0 * d0 + d1 * d1
-            else:
-                for j in range(len(out)):
-                    out[j] += x0 * y0[j] + x1 * y1[j]
-            continue
-        x2, x3 = x[k + 2], x[k + 3]
-        y2, y3 = y[k + 2][at:to], y[k + 3][at:to]
+        y0, y1, y2, y3 = y[k][at:to], y[k + 1][at:to], y[k + 2][at:to], y[k + 3][at:to]
         if euclidean:
             for j in range(len(out)):
                 d0, d1, d2, d3 = x0 - y0[j], x1 - y1[j], x2 - y2[j], x3 - y3[j]
@@ -159,14 +148,19 @@ def _exponentiate(values, shift):  # type: ignore[no-untyped-def]
 def _add_weighted(values, y, at, out):  # type: ignore[no-untyped-def]
     """Add the sum of the negatives from ``at`` on, weighted by values, to ``out``."""
     to = at + len(values)
-    for k in range(0, len(out), 2):
-        y0, y1 = y[k][at:to], y[k + 1][at:to]
-        s0, s1 = f32(0), f32(0)
+    for k in range(0, len(out), _DIMS):
+        y0, y1, y2, y3 = y[k][at:to], y[k + 1][at:to], y[k + 2][at:to], y[k + 3][at:to]
+        s0, s1, s2, s3 = f32(0), f32(0), f32(0), f32(0)
         for j in range(len(values)):
-            s0 += values[j] * y0[j]
-            s1 += values[j] * y1[j]
+            v = values[j]
+            s0 += v * y0[j]
+            s1 += v * y1[j]
+            s2 += v * y2[j]
+            s3 += v * y3[j]
         out[k] += s0
         out[k + 1] += s1
+        out[k + 2] += s2
+        out[k + 3] += s3
 
 
 @njit(nogil=True, cache=True, fastmath=_MATHS)
