@@ -17,11 +17,10 @@ import torch
 
 import xcebra
 from xcebra.batches import Batches
-from xcebra.checkpoints import History, TrainState
 from xcebra.encoder import Encoder
 from xcebra.kernels import fused
 from xcebra.planning import make_plan
-from xcebra.training import take_step
+from xcebra.training import new_state, take_step
 
 
 def paper_scale_step(
@@ -38,8 +37,7 @@ def paper_scale_step(
         limit=plan.recipe.limit,
         generator=torch.Generator().manual_seed(0),
     )
-    optimizer = torch.optim.Adam(encoder.network.parameters(), lr=3e-4, fused=True)
-    state = TrainState(encoder, optimizer, np.random.default_rng(0), History())
+    state = new_state(encoder, plan.config)
     objectives = plan.objectives(plan.training)
     batches = Batches(recording, plan.training, objectives, batch_size, torch.device("cpu"))
     last = plan.config.steps - 1

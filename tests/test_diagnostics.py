@@ -44,7 +44,7 @@ def config(seed=0, **changed):
         "temperature": 0.3,
         "similarity": "euclidean",
         "include_positive": True,
-        "penalty_share": 1.0,
+        "penalty_samples": 256,
         "seed": seed,
     }
     return TrainConfig(**{**usual, **changed})

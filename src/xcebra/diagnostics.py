@@ -97,7 +97,10 @@ def training_fit(
 ) -> GoodnessOfFit:
     """What can be said without held-out samples: the last training losses, and no verdict."""
     loss, chance = (history[f"{kind}/{objective.name}"][-100:] for kind in ("loss", "chance"))
-    return GoodnessOfFit(float(np.nanmean(loss)), float(np.nanmean(chance)), None)
+    held = ~np.isnan(chance)
+    if not held.any():
+        return GoodnessOfFit(np.nan, np.nan, None)
+    return GoodnessOfFit(float(loss[held].mean()), float(chance[held].mean()), None)
 
 
 def margin(objective: Objective, embedding: Tensor, times: IntArray, config: TrainConfig) -> float:

@@ -168,6 +168,17 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         params = self.get_params(deep=False)
         settings.check_parameters(params)
         device = _device(self.device)
+        if checkpoint is not None:
+            if not isinstance(self.random_state, (int, np.integer)):
+                raise ValueError(
+                    f"checkpoint needs random_state to be a number, got {self.random_state!r}: "
+                    "another fit must take the same path to go on from it"
+                )
+            if not Path(checkpoint).parent.is_dir():
+                raise FileNotFoundError(
+                    f"checkpoint={str(checkpoint)!r}: there is no folder "
+                    f"{str(Path(checkpoint).parent)!r}; make it first"
+                )
         recording = self._recording(X, y, label, epochs, reset=True)
         plan = make_plan(recording, params)
         encoder = Encoder(
@@ -186,7 +197,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             device=device,
             progress=sys.stderr.isatty() if self.progress is None else self.progress,
             checkpoint=None if checkpoint is None else Path(checkpoint),
-            fingerprint=plan.fingerprint(),
+            fingerprint="" if checkpoint is None else plan.fingerprint(recording),
         )
         told = {name: plain(value) for name, value in params.items()}
         self.encoder_ = encoder

@@ -96,7 +96,8 @@ def check_varies(label: Label) -> None:
     if len(known) == 0:
         raise ValueError(f"label {label.name!r} is missing (NaN) everywhere; leave it out")
     spread = np.ptp(known, axis=0)
-    if not spread.all():
+    # An angle may keep its cosine and still turn.
+    if not (spread.any() if label.kind == "circular" else spread.all()):
         column = int(np.argmin(spread))
         raise ValueError(
             f"label {label.name!r} is constant (column {column} is always {known[0, column]:g}); "

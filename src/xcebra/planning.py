@@ -23,7 +23,7 @@ from xcebra.caveats import SilentNeuronWarning, warn
 from xcebra.encoder import Inputs
 from xcebra.epochs import Epochs
 from xcebra.labels import Label, check_varies, delayed, make_label, warn_missing
-from xcebra.recording import Recording
+from xcebra.recording import Recording, chunks
 from xcebra.sampling import NearestLabel, Pairs, SameClass, TimeOffset
 from xcebra.settings import RECIPES, Recipe
 from xcebra.timescale import Series, choose_offset, choose_temperature, component_series
@@ -73,9 +73,10 @@ class Plan:
             found.append(Objective("time", on, TimeOffset(epochs, self.offset)))
         return found
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, recording: Recording) -> str:
         """A digest that two fits share if they would take the same path."""
         told = [asdict(self.config), self.offset, self.time_on, self.regression]
+        told += [[label.kind for label in self.labels]]
         told += [asdict(self.recipe), [[n, b.start, b.stop] for n, b in self.blocks.items()]]
         state = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
         arrays: list[NDArray[Any]] = [self.inputs.mean, self.inputs.scale]
@@ -84,6 +85,8 @@ class Plan:
             arrays += [label.points, label.valid]
         for array in arrays:
             state.update(np.ascontiguousarray(array).tobytes())
+        for chunk in chunks(recording.neural, self.training):
+            state.update(np.ascontiguousarray(chunk).tobytes())
         return state.hexdigest()
 
     def describe(self) -> dict[str, Any]:
@@ -160,7 +163,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         temperature=float(temperature),
         similarity=params["distance"],
         include_positive=recipe.include_positive,
-        penalty_share=recipe.penalty_share,
+        penalty_samples=recipe.penalty_samples,
         seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
     )
     return Plan(

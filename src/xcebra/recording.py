@@ -47,7 +47,7 @@ class Recording:
 
     def __post_init__(self) -> None:
         problems: list[str] = []
-        names = self.neuron_names or _column_names(self.neural)
+        names = tuple(self.neuron_names) or _column_names(self.neural)
         neural = _check_neural(self.neural, problems)
         n_times, n_neurons = neural.shape if neural.ndim == 2 else (None, None)
         labels = {
@@ -137,37 +137,41 @@ def _check_neural(neural: Any, problems: list[str]) -> NDArray[Any]:
 
 
 def first_non_finite(array: NDArray[Any]) -> tuple[int, int] | None:
-    """Row and column of the first NaN or inf, or None."""
+    """Row and column of the first value that is not finite as a float32, or None."""
     if array.dtype.kind != "f":
         return None
+    most = np.finfo(np.float32).max
     at = 0
     for chunk in chunks(array):
-        # A sum in float64 is finite if and only if every float32 is; the full look costs memory.
-        with np.errstate(invalid="ignore", over="ignore"):
-            suspicious = not np.isfinite(chunk.sum(dtype=np.float64))
-        if suspicious:
-            bad = ~np.isfinite(chunk)
-            if bad.any():
-                time, neuron = np.argwhere(bad)[0]
-                return at + int(time), int(neuron)
+        # Both are NaN if any value is; comparing so that NaN fails needs no copy of the chunk.
+        if not (chunk.max() <= most and chunk.min() >= -most):
+            bad = ~(np.abs(chunk) <= most)
+            time, neuron = np.argwhere(bad)[0]
+            return at + int(time), int(neuron)
         at += len(chunk)
     return None
 
 
 def _spell(value: Any) -> str:
+    """NaN or inf by name; a number too large for float32 as it is."""
+    if np.isfinite(value):
+        return f"{value:g}, beyond float32,"
     return "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
 
 
 def _check_label(name: str, values: Any, n_times: int | None, problems: list[str]) -> NDArray[Any]:
     array = np.asarray(values)
     if array.dtype == object:
-        try:
-            array = array.astype(float)
-        except (TypeError, ValueError):
-            array = array.astype(str)
+        array = _from_objects(array)
     if array.ndim == 1:
         array = array[:, None]
     where = f"label {name!r}"
+    if array.dtype == object:
+        problems.append(
+            f"{where} holds class names and missing values; give the missing ones a class of "
+            "their own, or leave their times out with epochs"
+        )
+        return array
     if array.ndim != 2 or array.shape[1] == 0:
         problems.append(
             f"{where} must have shape (time,) or (time, column), got {np.shape(values)}"
@@ -186,6 +190,22 @@ def _check_label(name: str, values: Any, n_times: int | None, problems: list[str
     elif array.dtype.kind not in "fiubUS":
         problems.append(f"{where} must hold numbers or class names, got dtype {array.dtype}")
     return array
+
+
+def _from_objects(array: NDArray[Any]) -> NDArray[Any]:
+    """Numbers, with None as NaN; names as text; a mixture as it is."""
+    known = np.array([value == value and value is not None for value in map(_or_none, array.flat)])
+    if all(isinstance(value, str) for value in array.flat[known]):
+        return array.astype(str) if known.all() else array
+    try:
+        return np.where(known.reshape(array.shape), array, np.nan).astype(float)
+    except (TypeError, ValueError):
+        return array
+
+
+def _or_none(value: Any) -> Any:
+    """pandas.NA, which is neither equal to itself nor not, as None."""
+    return None if type(value).__name__ == "NAType" else value
 
 
 def as_labels(y: Any) -> dict[str, Any]:

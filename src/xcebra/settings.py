@@ -35,7 +35,7 @@ class Recipe:
     exclude_self: bool
     project: bool
     limit: float
-    penalty_share: float
+    penalty_samples: int
     method: str
     basis: str
     smooth: int
@@ -54,7 +54,7 @@ RECIPES: Mapping[str, Recipe] = {
         exclude_self=True,
         project=True,
         limit=5.0,
-        penalty_share=0.2,
+        penalty_samples=256,
         method="inverted-gradient",
         basis="label",
         smooth=16,
@@ -72,7 +72,7 @@ RECIPES: Mapping[str, Recipe] = {
         project=False,
         # The optimum has the box at +-7.07 for temperature 1 and steps of 0.1: see docs.
         limit=10.0,
-        penalty_share=0.2,
+        penalty_samples=256,
         method="inverted-gradient",
         basis="raw",
         smooth=1,
@@ -100,11 +100,12 @@ def number(
         return
     kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
     sort = "a whole number" if whole else "a number"
-    limit = f"above {least:g}" if above else f"of {least:g} or more"
+    limit = f" above {least:g}" if above else f" of {least:g} or more"
+    limit = "" if least == -np.inf else limit
     is_number = isinstance(value, kinds) and not isinstance(value, bool)
     # Written so that NaN fails too.
     if not is_number or not np.isfinite(value) or not (value > least if above else value >= least):
-        problems.append(f"{name} must be {sort} {limit}, got {value!r}")
+        problems.append(f"{name} must be {sort}{limit}, got {value!r}")
 
 
 def check_parameters(params: Mapping[str, Any]) -> None:
@@ -139,7 +140,8 @@ def named(
     """Spread an argument over the labels: one value for all, or a mapping by name."""
     if not isinstance(value, Mapping):
         return dict.fromkeys(names, default if value is None else value)
-    for unknown in set(map(str, value)) - set(names):
+    value = {str(name): each for name, each in value.items()}
+    for unknown in sorted(set(value) - set(names)):
         problems.append(f"{argument} names {unknown!r}, but the labels are {names}")
     return {name: value.get(name, default) for name in names}
 
@@ -158,7 +160,7 @@ def label_specs(params: Mapping[str, Any], names: list[str]) -> dict[str, LabelS
         problems.append("'time' names the time block and cannot be a label; rename that label")
     if problems:
         raise ValueError("; ".join(problems))
-    return {name: LabelSpec(kinds[name], int(delays[name])) for name in names}
+    return {name: LabelSpec(kinds[name], int(delays[name] or 0)) for name in names}
 
 
 def resolve_blocks(
@@ -181,6 +183,8 @@ def resolve_blocks(
         order = [str(n) for n in given if str(n) in widths]
         order += [n for n in widths if n not in order]
     else:
+        if given is not None and not labels:
+            problems.append(f"label_dims={given!r} needs labels: give y, or leave label_dims out")
         if given is not None and len(labels) > 1:
             problems.append(
                 f"label_dims={given!r} does not say which of the labels {order} it is for; "
@@ -242,9 +246,12 @@ def split_epochs(epochs: Epochs, offset: int) -> tuple[Epochs, Epochs | None]:
         )
     training, held_out = long_enough.split(HELD_OUT)
     held_out = held_out.longer_than(offset)
+    # An epoch that would be too short without its last tenth is trained on whole.
+    whole = training.lengths <= offset
+    training = Epochs(training.starts, np.where(whole, long_enough.stops, training.stops))
     if held_out.size < max(_LEAST_HELD_OUT, 4 * offset):
         return long_enough, None
-    return training.longer_than(offset), held_out
+    return training, held_out
 
 
 def warn_split(epochs: Epochs, offset: int, held_out: Epochs | None) -> None:

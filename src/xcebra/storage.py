@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 FORMAT_VERSION = 1
@@ -54,6 +54,7 @@ def write_tensors(
             file.write(save(plain, metadata))
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -75,9 +76,11 @@ def read_tensors(
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        # Read once: header and data are of one file, even if it is replaced meanwhile.
+        content = path.read_bytes()
+        tensors = load(content)
+        size = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + size]).get("__metadata__", {})
     except SafetensorError as error:
         raise ValueError(
             f"{str(path)!r} is not a complete safetensors file ({error}); "
@@ -97,6 +100,13 @@ def read_tensors(
             "written; restore a copy"
         )
     return tensors, json.loads(metadata["header"])
+
+
+def _umask() -> int:
+    """What new files may not be; it can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

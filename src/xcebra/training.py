@@ -29,6 +29,7 @@ from xcebra.jacobian import linearise, penalty
 from xcebra.recording import Recording
 
 _CHECKPOINT_SECONDS = 20.0
+_LARGEST_ADAPTED = 32 * 2**20 - 2**14
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class TrainConfig:
 
     ``jacobian_weight`` is divided by the temperature, so that its meaning stays when the
     embedding's scale changes. The penalty is off for the first eighth of the steps, rises over the
-    second, then holds. It is exact, on a share of each batch's references: at equal cost that has
-    less variance than random projections of all of them (``benchmarks/penalty.py``).
+    second, then holds. It is exact, on ``penalty_samples`` of each batch's references: at equal
+    cost that has less variance than random projections of all (``benchmarks/penalty.py``).
     """
 
     steps: int
@@ -49,7 +50,7 @@ class TrainConfig:
     temperature: float
     similarity: str
     include_positive: bool
-    penalty_share: float
+    penalty_samples: int
     seed: int
 
     def rate(self, step: int) -> float:
@@ -86,13 +87,7 @@ def train(
     ``checkpoint`` the state is written there from time to time and at the end, and a run that finds
     the file goes on from it; ``fingerprint`` tells whether it belongs to the same fit.
     """
-    rng = np.random.default_rng(config.seed)
-    optimizer = torch.optim.Adam(
-        encoder.network.parameters(),
-        lr=config.learning_rate,
-        fused=device.type in ("cpu", "cuda"),
-    )
-    state = TrainState(encoder, optimizer, rng, History())
+    state = new_state(encoder, config)
     first = state.load(checkpoint, fingerprint) if checkpoint and checkpoint.exists() else 0
     batch = Batches(recording, epochs, objectives, config.batch_size, device)
     saved = time.monotonic()
@@ -123,6 +118,19 @@ def train(
     return state.history.arrays()
 
 
+def new_state(encoder: Encoder, config: TrainConfig) -> TrainState:
+    """Everything that changes while training, before the first step."""
+    # Taken and given back, a block of this size teaches glibc's allocator, which adapts to the
+    # largest one freed, to keep the memory of a step for the next: a sixth of a large step's time.
+    torch.empty(_LARGEST_ADAPTED, dtype=torch.uint8)
+    optimizer = torch.optim.Adam(
+        encoder.network.parameters(),
+        lr=config.learning_rate,
+        fused=encoder.loadings.device.type in ("cpu", "cuda"),
+    )
+    return TrainState(encoder, optimizer, np.random.default_rng(config.seed), History())
+
+
 def take_step(
     state: TrainState,
     batch: Batches,
@@ -134,13 +142,11 @@ def take_step(
     encoder = state.encoder
     for group in state.optimizer.param_groups:
         group["lr"] = config.rate(step)
-    # Zeroed, not freed: kept in place they stop the system from taking the memory of each step
-    # back and handing it out page by page again, a sixth of the time of a large step.
-    state.optimizer.zero_grad(set_to_none=False)
+    state.optimizer.zero_grad()
     drawn = batch.draw(state.rng)
     weight = config.penalty_weight(step)
     # Some references apart from the rest: the penalty needs their way back through the network.
-    n_penalised = math.ceil(config.penalty_share * drawn.n_references) if weight > 0 else 0
+    n_penalised = min(config.penalty_samples, drawn.n_references) if weight > 0 else 0
     at = linearise(encoder.network, encoder.components(drawn.rows[:n_penalised]))
     embedded = torch.cat([at.output, encoder(drawn.rows[n_penalised:])])
     reference, others = embedded[: drawn.n_references], embedded[drawn.n_references :]
@@ -149,7 +155,7 @@ def take_step(
     for objective, part in zip(objectives, drawn.parts, strict=True):
         loss, chance = _loss(objective, part, reference, others, config)
         total = total + objective.weight * loss
-        record[f"loss/{objective.name}"] = loss.detach()
+        record[f"loss/{objective.name}"] = math.nan if math.isnan(chance) else loss.detach()
         record[f"chance/{objective.name}"] = chance
     if weight > 0:
         size = penalty(at)

@@ -87,6 +87,10 @@ def synthetic(
             raise ValueError(f"observed must be 'z1' or 'z2', got {observed!r}")
         n_z1, n_z2 = (n_observed, n_hidden) if names == ["z1"] else (n_hidden, n_observed)
         factors = {"z1": n_z1, "z2": n_z2}
+        if not isinstance(n_neurons, (int, np.integer)) or n_neurons < 1:
+            raise ValueError(f"n_neurons must be a whole number of 1 or more, got {n_neurons}")
+        if not 0 <= connected <= 1:
+            raise ValueError(f"connected must be a share between 0 and 1, got {connected}")
         last = np.arange(n_neurons) >= n_neurons - round(connected * n_neurons)
         wiring = {"z1": np.ones(n_neurons, dtype=bool), "z2": last}
     truth = _check(factors, wiring, names, correlation, space, n_steps, connected, noise, sigma)
@@ -123,11 +127,13 @@ def _check(
     problems = []
     least = 2 if space == "sphere" else 1
     for name, width in factors.items():
-        if width < least:
+        if not isinstance(width, (int, np.integer)) or width < least:
             problems.append(f"factor {name!r} has {width} dimensions, needs {least} or more")
     if wiring is None or set(wiring) != set(factors):
         problems.append(f"wiring must name the factors {list(factors)}, got {list(wiring or {})}")
         wiring = {}
+    if any(not np.isin(row, (0, 1)).all() for row in wiring.values() if np.ndim(row) == 1):
+        problems.append("wiring must hold bool arrays, not indices")
     truth = {name: np.asarray(wiring[name], dtype=bool) for name in factors if name in wiring}
     if len({t.shape for t in truth.values()}) > 1 or any(t.ndim != 1 for t in truth.values()):
         problems.append("wiring must hold bool arrays of one length, the number of neurons")
@@ -145,13 +151,13 @@ def _check(
             )
     if space not in ("box", "sphere"):
         problems.append(f"space must be 'box' or 'sphere', got {space!r}")
-    if n_steps < 2:
+    if not isinstance(n_steps, (int, np.integer)) or n_steps < 2:
         problems.append(f"n_steps must be 2 or more, got {n_steps}")
     if not 0 <= connected <= 1:
         problems.append(f"connected must be a share between 0 and 1, got {connected}")
-    if noise < 0:
+    if not 0 <= noise < np.inf:
         problems.append(f"noise must not be negative, got {noise}")
-    if not sigma > 0:
+    if not 0 < sigma < 100:
         problems.append(f"sigma must be positive, got {sigma}")
     if problems:
         raise ValueError("; ".join(problems))
