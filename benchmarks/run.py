@@ -189,9 +189,8 @@ def report(found: dict[str, Any]) -> None:
     print(f"InfoNCE at N = {memory['n']:,}: {memory['extra_mb']:.0f} MB extra at the peak")
     for row in found["scaling"]:
         print(
-            f"T = {row['n_times']:>9,}: step {row['step_ms']:6.1f} ms, "
-            f"{row['extra_mb']:6.1f} MB more at the peak of training than before it, "
-            f"plan {row['plan_s']:.1f} s, file {row['file_mb']:.0f} MB"
+            f"T = {row['n_times']:>9,}: step {row['step_ms']:6.1f} ms, {row['extra_mb']:6.1f} MB "
+            f"at its peak; plan {row['plan_s']:.1f} s, file {row['file_mb']:.0f} MB"
         )
     for row in found["penalty"]["estimators"]:
         print(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,10 +44,31 @@ def paper_scale_step(
     return lambda: take_step(state, batches, objectives, plan.config, last)
 
 
-def peak_mb() -> float:
-    """Most memory this process has had, in MB."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / (2**20 if sys.platform == "darwin" else 2**10)
+def memory_mb(field: str) -> float:
+    """A line of this process's memory status, in MB (Linux)."""
+    rows = Path("/proc/self/status").read_text().splitlines()
+    line = next(row for row in rows if row.startswith(f"{field}:"))
+    return int(line.split()[1]) / 2**10
+
+
+class Peak:
+    """Most memory that no file backs, watched from another thread while a block runs."""
+
+    def __enter__(self) -> Peak:
+        self._running = True
+        self.before = self.most = memory_mb("RssAnon")
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running = False
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while self._running:
+            self.most = max(self.most, memory_mb("RssAnon"))
+            time.sleep(0.001)
 
 
 def measure_steps(n_times: int) -> dict[str, Any]:
@@ -63,31 +84,19 @@ def measure_steps(n_times: int) -> dict[str, Any]:
         started = time.perf_counter()
         step = paper_scale_step(mapped, "paper", 5000)
         plan_s = time.perf_counter() - started
-        before = current_mb()
-        step()
         taken = []
-        most = 0.0
-        for _ in range(20):
-            started = time.perf_counter()
-            step()
-            taken.append(time.perf_counter() - started)
-            most = max(most, current_mb())
+        with Peak() as peak:
+            for _ in range(20):
+                started = time.perf_counter()
+                step()
+                taken.append(time.perf_counter() - started)
     return {
         "n_times": n_times,
         "step_ms": statistics.median(taken) * 1e3,
-        "extra_mb": most - before,
+        "extra_mb": peak.most - peak.before,
         "plan_s": plan_s,
         "file_mb": size,
     }
-
-
-def current_mb() -> float:
-    """Memory of this process now that no file backs, in MB (Linux); its peak elsewhere."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return peak_mb()
-    line = next(row for row in status.read_text().splitlines() if row.startswith("RssAnon"))
-    return int(line.split()[1]) / 2**10
 
 
 def measure_memory(n: int) -> dict[str, Any]:
@@ -95,9 +104,9 @@ def measure_memory(n: int) -> dict[str, Any]:
     small = torch.randn(64, 6)
     fused(small, small, torch.zeros(64), True, True, True)
     x, y, matched = torch.randn(n, 6), torch.randn(n, 6), torch.zeros(n)
-    before = peak_mb()
-    fused(x, y, matched, True, True, True)
-    return {"n": n, "extra_mb": peak_mb() - before}
+    with Peak() as peak:
+        fused(x, y, matched, True, True, True)
+    return {"n": n, "extra_mb": peak.most - peak.before}
 
 
 if __name__ == "__main__":

@@ -306,8 +306,7 @@ def test_without_held_out_samples_there_are_losses_and_no_verdict():
         "loss/label": np.concatenate([np.full(50, 9.0), np.full(99, 2.0), [np.nan]]),
         "chance/label": np.concatenate([np.full(50, 9.0), np.full(99, 4.0), [np.nan]]),
     }
-    pairs = TimeOffset(Epochs.check(None, 10), 1)
-    found = training_fit(Objective("label", slice(0, 1), pairs), history)
+    found = training_fit("label", history)
     assert (found.loss, found.chance) == (2.0, 4.0)
     assert found.learned is found.p_value is found.shifted is None
 

@@ -217,9 +217,9 @@ def test_a_killed_run_goes_on_to_the_same_bits(rec, uninterrupted, tmp_path):
     path = tmp_path / "checkpoint"
     with fit_elsewhere(path) as process:
         wait_for_step(process, path, SETTINGS["steps"] // 3)  # the penalty is at work
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.communicate()
-        assert process.returncode == -signal.SIGKILL
+        assert process.returncode != 0
     assert SETTINGS["steps"] // 3 <= steps_done(path) < SETTINGS["steps"]
     resumed = XCEBRA(**SETTINGS).fit(rec.neural, rec.labels["z2"], checkpoint=path)
     assert_same_bits(resumed, uninterrupted)

@@ -92,15 +92,13 @@ def held_out_fit(
     return GoodnessOfFit(float(true.mean()), test.chance, learned, p_value, float(np.median(nulls)))
 
 
-def training_fit(
-    objective: Objective | Regression, history: Mapping[str, NDArray[np.float64]]
-) -> GoodnessOfFit:
+def training_fit(name: str, history: Mapping[str, NDArray[np.float64]]) -> GoodnessOfFit:
     """What can be said without held-out samples: the last training losses, and no verdict."""
-    loss, chance = (history[f"{kind}/{objective.name}"][-100:] for kind in ("loss", "chance"))
-    held = ~np.isnan(chance)
-    if not held.any():
-        return GoodnessOfFit(np.nan, np.nan, None)
-    return GoodnessOfFit(float(loss[held].mean()), float(chance[held].mean()), None)
+    loss, chance = (history[f"{kind}/{name}"][-100:] for kind in ("loss", "chance"))
+    took_part = ~np.isnan(chance)
+    if not took_part.any():
+        return GoodnessOfFit(math.nan, math.nan, None)
+    return GoodnessOfFit(float(loss[took_part].mean()), float(chance[took_part].mean()), None)
 
 
 def margin(objective: Objective, embedding: Tensor, times: IntArray, config: TrainConfig) -> float:

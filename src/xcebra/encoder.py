@@ -64,6 +64,12 @@ class Inputs:
         return cls(origin + shift, scale, eye)
 
     @property
+    def reciprocal(self) -> NDArray[np.float64]:
+        """One over the scale; zero for silent neurons."""
+        silent = self.scale == 0
+        return np.where(silent, 0.0, 1 / np.where(silent, 1.0, self.scale))
+
+    @property
     def silent(self) -> NDArray[np.int64]:
         """Neurons that never change."""
         return np.flatnonzero(self.scale == 0)
@@ -130,12 +136,10 @@ class Encoder(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        silent = inputs.scale == 0
-        reciprocal = np.where(silent, 0.0, 1 / np.where(silent, 1.0, inputs.scale))
         for name, value in {
             "mean": inputs.mean,
             "scale": inputs.scale,
-            "reciprocal": reciprocal,
+            "reciprocal": inputs.reciprocal,
             "loadings": inputs.loadings,
         }.items():
             self.register_buffer(name, torch.tensor(value, dtype=torch.float32))

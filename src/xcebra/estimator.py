@@ -410,7 +410,7 @@ def _judge(
     history: Mapping[str, NDArray[np.float64]],
 ) -> dict[str, GoodnessOfFit]:
     """Goodness of fit of each objective, on held-out samples if there are any."""
-    result = {o.name: training_fit(o, history) for o in plan.objectives(plan.training)}
+    result = {name: training_fit(name, history) for name in plan.blocks}
     if plan.held_out is None:
         return result
     times = plan.held_out.indices()

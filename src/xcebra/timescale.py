@@ -29,8 +29,7 @@ Series = Callable[[IntArray], NDArray[np.float64]]
 
 def component_series(recording: Recording, inputs: Inputs) -> Series:
     """Principal components of the standardised activity at given times."""
-    silent = inputs.scale == 0
-    reciprocal = np.where(silent, 0.0, 1 / np.where(silent, 1.0, inputs.scale))
+    reciprocal = inputs.reciprocal
     return lambda times: ((recording.rows(times) - inputs.mean) * reciprocal) @ inputs.loadings
 
 
@@ -100,5 +99,6 @@ def choose_temperature(series: list[tuple[Series, int]], epochs: Epochs, offset:
 
 def _whitened(x: NDArray[np.float64]) -> NDArray[np.float64]:
     x = x - x.mean(axis=0)
-    left, singular, _ = np.linalg.svd(x, full_matrices=False)
-    return left[:, singular > 1e-6 * singular[0]] * math.sqrt(len(x))
+    variances, axes = np.linalg.eigh(x.T @ x / len(x))
+    visited = variances > 1e-10 * variances[-1]
+    return x @ (axes[:, visited] / np.sqrt(variances[visited]))
