@@ -101,7 +101,7 @@ class NearestLabel:
         self._members = times[order]
         self._first = np.flatnonzero(new)
         self._count = np.diff(np.append(self._first, len(times)))
-        self._tree = KDTree(sorted_points[new])
+        self._tree = KDTree(sorted_points[new], leafsize=32)
         # Where each sample stands: its place, and its rank among the members there.
         self._place = np.full(len(points), NONE, dtype=np.int32)
         self._rank = np.zeros(len(points), dtype=np.int32)
