@@ -1,7 +1,7 @@
 """Our core beside CEBRA 0.6.1 on the same arrays, in one run: `make bench`.
 
 A speed is a ratio of medians of calls that take turns. The table is printed, and everything
-measured is written to ``results/core.json`` with the versions it was measured with.
+measured is added to ``results/core.jsonl``, a line a run, with the versions it was measured with.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ with warnings.catch_warnings():
     import cebra_side
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "core.json"
+RESULTS = HERE / "results" / "core.jsonl"
 N_TIMES, BATCH, N_LATENTS = 100_000, 5000, 6
 
 
@@ -179,7 +179,8 @@ def main() -> None:
         "scaling": [in_a_process("scaling.py", "steps", str(10**e)) for e in (4, 5, 6)],
         "penalty": penalty_choice(recording),
     }
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(found) + "\n")
     report(found)
 
 
@@ -213,7 +214,7 @@ def report(found: dict[str, Any]) -> None:
             f"penalty, {row['name']:<24}: +{row['extra_ms']:5.1f} ms a step, gradient variance "
             f"{row['variance']:.3g}, variance x seconds {row['variance_seconds']:.3g}"
         )
-    print(f"written to {RESULTS.relative_to(HERE.parent)}")
+    print(f"added to {RESULTS.relative_to(HERE.parent)}")
 
 
 if __name__ == "__main__":
