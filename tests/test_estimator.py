@@ -137,6 +137,7 @@ def test_every_way_of_training_runs_saves_and_loads_to_the_same_bits(
     assert np.array_equal(maps[0].values, maps[1].values)
     assert again.score(rec.neural, rec.labels["z2"]) == model.score(rec.neural, rec.labels["z2"])
     assert again.config_ == model.config_
+    assert list(again.history_) == list(model.history_)
     assert again.goodness_of_fit_ == model.goodness_of_fit_
     assert {k: v for k, v in again.get_params().items() if k != "device"} == {
         k: v for k, v in model.get_params().items() if k != "device"

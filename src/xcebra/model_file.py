@@ -33,6 +33,7 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
         "config": model.config_,
         "blocks": [[name, b.start, b.stop] for name, b in model.blocks_.items()],
         "goodness_of_fit": {k: asdict(v) for k, v in model.goodness_of_fit_.items()},
+        "history": list(model.history_),
         "neuron_names": list(model.neuron_names_),
         "feature_names_in": None if names is None else list(names),
     }
@@ -45,12 +46,13 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     model: Any = cls(**{**header["params"], "device": str(device)})
     model.config_ = {**header["config"], "device": str(device)}
     model.blocks_ = {name: slice(a, b) for name, a, b in header["blocks"]}
-    model.history_ = {k: v.numpy() for k, v in under(tensors, "history/").items()}
+    # The file sorts its tensors; the header knows their order.
+    model.history_ = {name: tensors[f"history/{name}"].numpy() for name in header["history"]}
     model.goodness_of_fit_ = {k: GoodnessOfFit(**v) for k, v in header["goodness_of_fit"].items()}
-    intercepts = under(tensors, "intercept/")
     model.readout_ = {
-        name: Readout(weights.numpy(), intercepts[name].numpy())
-        for name, weights in under(tensors, "weights/").items()
+        name: Readout(*(tensors[f"{part}/{name}"].numpy() for part in ("weights", "intercept")))
+        for name in model.blocks_
+        if name != "time"
     }
     state = under(tensors, "encoder/")
     cosine = model.config_["similarity"] == "cosine"

@@ -94,7 +94,7 @@ def training_curves(history: Mapping[str, NDArray[Any]], *, ax: Axes | None = No
         ax.plot(steps, chance, color="0.5", lw=0.8, ls="--", label=None if i else "chance")
     ax.set_xlabel("step")
     ax.set_ylabel("loss (nats)")
-    ax.legend(frameon=False, loc="center right")
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     _open(ax)
     return ax
 

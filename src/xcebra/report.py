@@ -24,7 +24,7 @@ _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { line-height: 1.2; } h2 { margin-top: 2.2rem; }
-table { border-collapse: collapse; width: 100%; }
+table { border-collapse: collapse; width: 100%; margin-bottom: 1.2rem; }
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid #8884;
          font-variant-numeric: tabular-nums; vertical-align: top; }
 figure { margin: 1rem 0; } img { max-width: 100%; background: white; border-radius: 4px; }
