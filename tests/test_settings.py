@@ -381,7 +381,10 @@ def test_a_recording_too_short_to_hold_anything_out_says_so():
 
 def test_nothing_is_said_where_nothing_was_lost():
     epochs = Epochs.check(None, 1_000)
-    warn_split(epochs, 1, split_epochs(epochs, 1)[1])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_split(epochs, 1, split_epochs(epochs, 1)[1])
+    assert caught == []
 
 
 @pytest.mark.parametrize(
