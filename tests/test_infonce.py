@@ -454,6 +454,12 @@ def test_loss_by_hand():
     assert float(found) == pytest.approx(expected, abs=1e-6)
 
 
+def test_an_unknown_similarity_is_refused():
+    x = torch.zeros(3, 2)
+    with pytest.raises(ValueError, match=r"similarity must be one of .*got 'cosin'"):
+        infonce(x, x, x, similarity="cosin")
+
+
 def test_far_points_cost_no_more_time_than_near_ones():
     """Exponentials that vanish must not become denormal numbers, which are ten times slower."""
 

@@ -97,6 +97,8 @@ def _scaled(
     points: tuple[Tensor, ...], similarity: str, temperature: float | Tensor
 ) -> tuple[Tensor, ...]:
     """Scale points so that the similarity has temperature 1; the first of them is the reference."""
+    if similarity not in SIMILARITIES:
+        raise ValueError(f"similarity must be one of {list(SIMILARITIES)}, got {similarity!r}")
     if similarity == "euclidean":
         return tuple(p * temperature**-0.5 for p in points)
     if similarity == "cosine":

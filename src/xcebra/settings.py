@@ -70,7 +70,7 @@ RECIPES: Mapping[str, Recipe] = {
         include_positive=False,
         exclude_self=False,
         project=False,
-        # The optimum has the box at +-7.07 for temperature 1 and steps of 0.1: see docs.
+        # At temperature 1 and steps of 0.1 the optimum has the unit box at +-7.07.
         limit=10.0,
         penalty_samples=256,
         method="inverted-gradient",

@@ -121,7 +121,7 @@ def train(
 def new_state(encoder: Encoder, config: TrainConfig) -> TrainState:
     """Everything that changes while training, before the first step."""
     # Taken and given back, a block of this size teaches glibc's allocator, which adapts to the
-    # largest one freed, to keep the memory of a step for the next: a sixth of a large step's time.
+    # largest one freed, to keep the memory of a step for the next: a tenth of a large step's time.
     torch.empty(_LARGEST_ADAPTED, dtype=torch.uint8)
     optimizer = torch.optim.Adam(
         encoder.network.parameters(),

@@ -93,7 +93,7 @@ def synthetic(
             raise ValueError(f"connected must be a share between 0 and 1, got {connected}")
         last = np.arange(n_neurons) >= n_neurons - round(connected * n_neurons)
         wiring = {"z1": np.ones(n_neurons, dtype=bool), "z2": last}
-    truth = _check(factors, wiring, names, correlation, space, n_steps, connected, noise, sigma)
+    truth = _check(factors, wiring, names, correlation, space, n_steps, noise, sigma)
     rng = np.random.default_rng(seed)
     latents = {}
     for name, width in factors.items():
@@ -119,7 +119,6 @@ def _check(
     correlation: float,
     space: str,
     n_steps: int,
-    connected: float,
     noise: float,
     sigma: float,
 ) -> dict[str, NDArray[np.bool_]]:
@@ -128,7 +127,7 @@ def _check(
     least = 2 if space == "sphere" else 1
     for name, width in factors.items():
         if not isinstance(width, (int, np.integer)) or width < least:
-            problems.append(f"factor {name!r} has {width} dimensions, needs {least} or more")
+            problems.append(f"factor {name!r} has {width} dimensions, needs {least} or more, whole")
     if wiring is None or set(wiring) != set(factors):
         problems.append(f"wiring must name the factors {list(factors)}, got {list(wiring or {})}")
         wiring = {}
@@ -152,13 +151,11 @@ def _check(
     if space not in ("box", "sphere"):
         problems.append(f"space must be 'box' or 'sphere', got {space!r}")
     if not isinstance(n_steps, (int, np.integer)) or n_steps < 2:
-        problems.append(f"n_steps must be 2 or more, got {n_steps}")
-    if not 0 <= connected <= 1:
-        problems.append(f"connected must be a share between 0 and 1, got {connected}")
+        problems.append(f"n_steps must be a whole number of 2 or more, got {n_steps}")
     if not 0 <= noise < np.inf:
-        problems.append(f"noise must not be negative, got {noise}")
+        problems.append(f"noise must be 0 or more and finite, got {noise}")
     if not 0 < sigma < 100:
-        problems.append(f"sigma must be positive, got {sigma}")
+        problems.append(f"sigma must be above 0 and below 100, got {sigma}")
     if problems:
         raise ValueError("; ".join(problems))
     return truth
