@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -46,7 +47,8 @@ def main() -> None:
         "training.png": plots.training_curves(model.history_),
     }
     for name, ax in pictures.items():
-        ax.figure.savefig(FOLDER / name, dpi=150)  # type: ignore[union-attr]
+        figure: Any = ax.figure
+        figure.savefig(FOLDER / name, dpi=150)
     model.save(FOLDER / "model.safetensors")
     page = write_report(
         FOLDER / "report.html",
