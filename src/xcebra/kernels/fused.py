@@ -1,6 +1,7 @@
 """The kernel for float32 on the CPU: one exponential per pair, blocks that stay in cache.
 
-Numba compiles the loops on first use and keeps the result on disk. Work is shared between as many
+Numba compiles the loops on first use, once a process: code it keeps on disk differed in its last
+bits from code just compiled, and a resumed fit must end with the same bits. Work is shared between as many
 threads as torch has (``torch.set_num_threads`` governs both), each with its own sums, added in a
 fixed order: the same thread count gives the same bits.
 """
@@ -128,7 +129,7 @@ def _from_bits(typing_context, bits):  # type: ignore[no-untyped-def]
     return types.float32(types.int32), generate
 
 
-@njit(cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def _exp(v):  # type: ignore[no-untyped-def]
     """exp(v) for v <= 0 without a call, so that loops around it vectorise; its order is fixed.
 
@@ -146,7 +147,7 @@ def _exp(v):  # type: ignore[no-untyped-def]
     return v if np.isnan(v) else e
 
 
-@njit(nogil=True, cache=True, fastmath=_MATHS)
+@njit(nogil=True, fastmath=_MATHS)
 def _similarities(x, y, at, euclidean, out):  # type: ignore[no-untyped-def]
     """Similarity of one reference with the negatives from ``at`` on, four latents a sweep."""
     to = at + len(out)
@@ -171,7 +172,7 @@ def _similarities(x, y, at, euclidean, out):  # type: ignore[no-untyped-def]
                 out[j] += (x0 * y0[j] + x1 * y1[j]) + (x2 * y2[j] + x3 * y3[j])
 
 
-@njit(nogil=True, cache=True, fastmath=_MATHS)
+@njit(nogil=True, fastmath=_MATHS)
 def _exponentiate(values, shift):  # type: ignore[no-untyped-def]
     """Replace values by exp(values - shift) and return their sum."""
     total = f32(0)
@@ -182,7 +183,7 @@ def _exponentiate(values, shift):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=_MATHS)
+@njit(nogil=True, fastmath=_MATHS)
 def _add_weighted(values, y, at, out):  # type: ignore[no-untyped-def]
     """Add the sum of the negatives from ``at`` on, weighted by values, to ``out``."""
     to = at + len(values)
@@ -201,7 +202,7 @@ def _add_weighted(values, y, at, out):  # type: ignore[no-untyped-def]
         out[k + 3] += s3
 
 
-@njit(nogil=True, cache=True, fastmath=_MATHS)
+@njit(nogil=True, fastmath=_MATHS)
 def _spread(shares, at, a, out):  # type: ignore[no-untyped-def]
     """Add eight rows of shares, each times its number, to one row of the negatives' gradient."""
     a0, a1, a2, a3, a4, a5, a6, a7 = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
@@ -214,7 +215,7 @@ def _spread(shares, at, a, out):  # type: ignore[no-untyped-def]
         out[j] += low + high
 
 
-@njit(nogil=True, cache=True, fastmath=_MATHS)
+@njit(nogil=True, fastmath=_MATHS)
 def _row(x, y, euclidean, shift, gradient, shares, to_x):  # type: ignore[no-untyped-def]
     """One reference against every negative: shares before normalising, and their sum."""
     total = f32(0)
@@ -228,7 +229,7 @@ def _row(x, y, euclidean, shift, gradient, shares, to_x):  # type: ignore[no-unt
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=_MATHS, error_model="numpy")
+@njit(nogil=True, fastmath=_MATHS, error_model="numpy")
 def _sweep(  # type: ignore[no-untyped-def]
     x, y, matched, bound, euclidean, include_positive, gradient,
     start, stop, partition, weight, to_x, to_y, shares, partial, m,
