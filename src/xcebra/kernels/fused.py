@@ -1,9 +1,9 @@
 """The kernel for float32 on the CPU: one exponential per pair, blocks that stay in cache.
 
 Numba compiles the loops on first use, once a process: code it keeps on disk differed in its last
-bits from code just compiled, and a resumed fit must end with the same bits. Work is shared between as many
-threads as torch has (``torch.set_num_threads`` governs both), each with its own sums, added in a
-fixed order: the same thread count gives the same bits.
+bits from code just compiled, and a resumed fit must end with the same bits. Work is shared between
+as many threads as torch has (``torch.set_num_threads`` governs both), each with its own sums, added
+in a fixed order: the same thread count gives the same bits.
 """
 
 from __future__ import annotations
