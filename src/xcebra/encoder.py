@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xcebra.epochs import Epochs
-from xcebra.jacobian import register_slope
+from xcebra.jacobian import register_slope, register_symmetric
 from xcebra.recording import Recording, chunks
 
 # In units of one neuron's variance: components below are directions the data never visits.
@@ -105,6 +105,19 @@ class UnitBlocks(nn.Module):
         """Divide each block by its length."""
         return torch.cat([F.normalize(z[:, block], dim=1) for block in self.blocks], dim=1)
 
+    def carry(self, z: Tensor, rows: Tensor) -> Tensor:
+        """Rows through the derivative at ``z``: what lies along the sphere, over the length."""
+        parts = []
+        for block in self.blocks:
+            length = z[:, block].norm(dim=1).clamp_min(1e-12)[:, None, None]
+            unit = z[:, None, block] / length
+            part = rows[:, :, block]
+            parts.append((part - (part * unit).sum(dim=2, keepdim=True) * unit) / length)
+        return torch.cat(parts, dim=2)
+
+
+register_symmetric(UnitBlocks, lambda layer, z, rows: layer.carry(z, rows))  # type: ignore[operator]
+
 
 class Encoder(nn.Module):
     """Raw neural activity in, embedding out.
@@ -147,14 +160,18 @@ class Encoder(nn.Module):
         widths = [inputs.loadings.shape[1], 30 * n_latents, 30 * n_latents, 10 * n_latents]
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):
-            layers += [_linear(before, after, generator), nn.GELU()]
-        layers.append(_linear(widths[-1], n_latents, generator))
+            layers += [linear(before, after, generator), nn.GELU()]
+        layers.append(linear(widths[-1], n_latents, generator))
         layers.append(UnitBlocks(unit_blocks) if unit_blocks else Bound(limit))
         self.network = nn.Sequential(*layers)
 
+    def standardised(self, x: Float[Tensor, "sample neuron"]) -> Float[Tensor, "sample neuron"]:
+        """Raw activity in units of each neuron's standard deviation, from its mean."""
+        return (x - self.mean) * self.reciprocal
+
     def components(self, x: Float[Tensor, "sample neuron"]) -> Float[Tensor, "sample component"]:
         """Standardise and project raw activity: what the network itself sees."""
-        return ((x - self.mean) * self.reciprocal) @ self.loadings
+        return self.standardised(x) @ self.loadings
 
     def forward(self, x: Float[Tensor, "sample neuron"]) -> Float[Tensor, "sample latent"]:
         """Embed raw activity."""
@@ -181,7 +198,7 @@ def embed(
     return torch.cat(parts).numpy()
 
 
-def _linear(before: int, after: int, generator: torch.Generator | None) -> nn.Linear:
+def linear(before: int, after: int, generator: torch.Generator | None) -> nn.Linear:
     """A linear layer with torch's usual initial weights, drawn from our own generator."""
     layer = nn.utils.skip_init(nn.Linear, before, after)
     reach = max(before, 1) ** -0.5

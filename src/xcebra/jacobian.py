@@ -7,8 +7,9 @@ sample at once, and stay differentiable, which is what the penalty needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from jaxtyping import Float
@@ -20,24 +21,39 @@ RELATIVE_CUTOFF = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Linearised:
-    """A network at given inputs: its output, and the way back through every layer."""
+    """A network at given inputs: its output, and the way through every layer's derivative."""
 
     output: Float[Tensor, "sample latent"]
     layers: tuple[nn.Module, ...]
     inputs: tuple[Tensor, ...]
 
     def pullback(
-        self, rows: Float[Tensor, "sample row latent"]
-    ) -> Float[Tensor, "sample row neuron"]:
-        """Multiply rows by the Jacobian of their sample: ``rows @ J``."""
-        for layer, entered in zip(reversed(self.layers), reversed(self.inputs), strict=True):
-            rows = _through(layer, entered, rows)
-        return rows
+        self, rows: Float[Tensor, "sample row latent"] | None = None
+    ) -> Float[Tensor, "sample row ..."]:
+        """Multiply rows by the Jacobian of their sample: ``rows @ J``, or ``J`` without rows."""
+        way = zip(reversed(self.layers), reversed(self.inputs), strict=True)
+        return _carry(way, self.output, rows, back=True)
+
+    def pushforward(
+        self, tangents: Float[Tensor, "sample row neuron"] | None = None
+    ) -> Float[Tensor, "sample row latent"]:
+        """Multiply tangents by the transposed Jacobian: ``tangents @ J^T``, or ``J^T`` alone."""
+        way = zip(self.layers, self.inputs, strict=True)
+        return _carry(way, self.inputs[0], tangents, back=False)
 
 
-def linearise(network: nn.Module, x: Float[Tensor, "sample neuron"]) -> Linearised:
-    """Run a network forward, keeping what `Linearised.pullback` needs."""
-    layers = tuple(network) if isinstance(network, nn.Sequential) else (network,)
+def flat_layers(network: nn.Module) -> tuple[nn.Module, ...]:
+    """The layers of a network, through any nesting of `torch.nn.Sequential`."""
+    if type(network) is not nn.Sequential or _is_hooked(network):
+        return (network,)
+    return tuple(layer for child in network for layer in flat_layers(child))
+
+
+def linearise(
+    network: nn.Module | tuple[nn.Module, ...], x: Float[Tensor, "sample ..."]
+) -> Linearised:
+    """Run a network, or its layers, forward, keeping what the way back needs."""
+    layers = flat_layers(network) if isinstance(network, nn.Module) else network
     inputs = []
     for layer in layers:
         inputs.append(x)
@@ -46,12 +62,17 @@ def linearise(network: nn.Module, x: Float[Tensor, "sample neuron"]) -> Linearis
 
 
 def jacobian(
-    network: nn.Module, x: Float[Tensor, "sample neuron"]
-) -> Float[Tensor, "sample latent neuron"]:
-    """Jacobian of every output by every input, at every sample, in one pass."""
+    network: nn.Module | tuple[nn.Module, ...], x: Float[Tensor, "sample ..."]
+) -> Float[Tensor, "sample latent ..."]:
+    """Jacobian of every output by every input, at every sample, in one pass.
+
+    Rows are pulled back, or tangents pushed forward if there are fewer inputs than outputs.
+    """
     at = linearise(network, x)
-    d = at.output.shape[1]
-    return at.pullback(torch.eye(d, dtype=x.dtype, device=x.device).expand(len(x), d, d))
+    few_inputs = x.ndim == 2 and x.shape[1] < at.output.shape[1]
+    if few_inputs and all(_is_known(layer) for layer in at.layers):
+        return at.pushforward().mT
+    return at.pullback()
 
 
 def penalty(
@@ -69,8 +90,7 @@ def penalty(
     """
     n, d = at.output.shape
     if projections is None:
-        rows = torch.eye(d).to(at.output).expand(n, d, d)
-        return at.pullback(rows).square().sum(dim=(1, 2)).mean()
+        return at.pullback().square().sum(dim=(1, 2)).mean()
     rows = torch.randn(n, projections, d, generator=generator).to(at.output)
     rows = rows / rows.norm(dim=2, keepdim=True)
     return at.pullback(rows).square().sum(dim=(1, 2)).mean() * (d / projections)
@@ -109,14 +129,66 @@ def invert(
     return Inverse(values, condition, kept.sum(dim=1))
 
 
-def _through(layer: nn.Module, entered: Tensor, rows: Tensor) -> Tensor:
-    """Pull rows back through one layer: by its weights, its slope, or else by autograd."""
-    if isinstance(layer, nn.Linear):
-        return rows @ layer.weight
-    slope = _SLOPES.get(type(layer))
+def _carry(
+    way: Iterable[tuple[nn.Module, Tensor]], start: Tensor, rows: Tensor | None, *, back: bool
+) -> Tensor:
+    """Take rows through the layers' derivatives, one after the other.
+
+    No rows are the identity: as long as it has met only slopes it is kept as its diagonal.
+    """
+    diagonal = None
+    for layer, entered in way:
+        if rows is None and (slope := _slope(layer, entered)) is not None:
+            diagonal = slope if diagonal is None else diagonal * slope
+        elif rows is None and is_linear(layer):
+            weight = layer.weight if back else layer.weight.T
+            rows = weight.expand(len(start), -1, -1)
+            rows = rows if diagonal is None else diagonal[:, :, None] * rows
+        else:
+            rows = _identity(start, diagonal) if rows is None else rows
+            rows = _through(layer, entered, rows, back)
+    return _identity(start, diagonal) if rows is None else rows
+
+
+def _identity(like: Tensor, diagonal: Tensor | None) -> Tensor:
+    if diagonal is not None:
+        return torch.diag_embed(diagonal)
+    n, size = like.shape
+    return torch.eye(size, dtype=like.dtype, device=like.device).expand(n, size, size)
+
+
+def _through(layer: nn.Module, entered: Tensor, rows: Tensor, back: bool) -> Tensor:
+    """Rows through one layer: by its weights, its slope, or else by autograd."""
+    if is_linear(layer):
+        return rows @ (layer.weight if back else layer.weight.T)
+    slope = _slope(layer, entered)
     if slope is not None:
-        return rows * slope(layer, entered)[:, None, :]
-    return _by_autograd(layer, entered, rows)
+        return rows * slope[:, None]
+    if type(layer) in _SYMMETRIC and not _is_hooked(layer):
+        return _SYMMETRIC[type(layer)](layer, entered, rows)
+    if back:
+        return _by_autograd(layer, entered, rows)
+    raise NotImplementedError(f"no forward derivative is known for {type(layer).__name__}")
+
+
+def _slope(layer: nn.Module, entered: Tensor) -> Tensor | None:
+    found = _SLOPES.get(type(layer))
+    return None if found is None or _is_hooked(layer) else found(layer, entered)
+
+
+def is_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether a layer is an affine map and nothing more."""
+    return type(layer) is nn.Linear and not _is_hooked(layer)
+
+
+def _is_known(layer: nn.Module) -> bool:
+    known = type(layer) in _SLOPES or type(layer) in _SYMMETRIC
+    return is_linear(layer) or (known and not _is_hooked(layer))
+
+
+def _is_hooked(layer: nn.Module) -> bool:
+    """Whether calling a layer does more than its forward: then only autograd knows."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
 
 
 def _by_autograd(layer: nn.Module, entered: Tensor, rows: Tensor) -> Tensor:
@@ -164,6 +236,16 @@ _SLOPES: dict[type[nn.Module], Callable[[nn.Module, Tensor], Tensor]] = {
     nn.Tanh: lambda layer, a: 1 - torch.tanh(a).square(),
     nn.Identity: lambda layer, a: torch.ones_like(a),
 }
+
+
+_SYMMETRIC: dict[type[nn.Module], Callable[[nn.Module, Tensor, Tensor], Tensor]] = {}
+
+
+def register_symmetric(
+    kind: type[nn.Module], carry: Callable[[nn.Module, Tensor, Tensor], Tensor]
+) -> None:
+    """Teach the chain rule a layer whose derivative is a symmetric matrix: the same both ways."""
+    _SYMMETRIC[kind] = carry
 
 
 def register_slope(kind: type[nn.Module], slope: Callable[[nn.Module, Tensor], Tensor]) -> None:

@@ -1,0 +1,219 @@
+"""The decoder: from the embedding back to the activity the neurons are expected to show.
+
+Its Jacobian says how each neuron moves with each latent, without an inverse.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xcebra.encoder import Encoder, Inputs, UnitBlocks, linear
+from xcebra.epochs import Epochs, IntArray
+from xcebra.jacobian import register_slope
+from xcebra.recording import Recording
+
+WIDTH = 192
+_JUDGED = 8192
+_BETWEEN_LOOKS = 100
+_PATIENCE = 5
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """How a decoder is trained: Adam, a short rise and a half cosine, with early stopping."""
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+
+
+class Rescale(nn.Module):
+    """A fixed change of origin and scale, entry by entry."""
+
+    centre: Tensor
+    reciprocal: Tensor
+
+    def __init__(self, centre: Tensor, spread: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("centre", centre)
+        self.register_buffer("reciprocal", 1 / torch.where(spread > 0, spread, 1.0))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Centre and scale."""
+        return (z - self.centre) * self.reciprocal
+
+
+register_slope(Rescale, lambda layer, z: layer.reciprocal.expand_as(z))  # type: ignore[operator]
+
+
+class Decoder(nn.Module):
+    """Embedding in, expected activity out.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        The encoder's own: the decoder predicts the same components of the same neurons.
+    centre, spread : Tensor of shape (n_latents,)
+        Mean and standard deviation of the embedding.
+    unit_blocks : list of slice, optional
+        Blocks of unit length: only directions along the sphere then count.
+    generator : torch.Generator
+        Source of the initial weights.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    loadings: Tensor
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        centre: Tensor,
+        spread: Tensor,
+        *,
+        unit_blocks: list[slice] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        for name, value in {
+            "mean": inputs.mean,
+            "scale": inputs.scale,
+            "loadings": inputs.loadings,
+        }.items():
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
+        sphere: list[nn.Module] = [UnitBlocks(unit_blocks)] if unit_blocks else []
+        self.network = nn.Sequential(
+            *sphere,
+            Rescale(centre, spread),
+            linear(len(centre), WIDTH, generator),
+            nn.GELU(),
+            linear(WIDTH, WIDTH, generator),
+            nn.GELU(),
+            linear(WIDTH, self.loadings.shape[1], generator),
+        )
+
+    def standardised(self, z: Float[Tensor, "sample latent"]) -> Float[Tensor, "sample neuron"]:
+        """Expected activity in units of each neuron's standard deviation, from its mean."""
+        return self.network(z) @ self.loadings.T
+
+    def forward(self, z: Float[Tensor, "sample latent"]) -> Float[Tensor, "sample neuron"]:
+        """Expected activity as recorded."""
+        return self.standardised(z) * self.scale + self.mean
+
+
+def fit_decoder(
+    encoder: Encoder,
+    inputs: Inputs,
+    recording: Recording,
+    training: Epochs,
+    held_out: Epochs,
+    config: DecoderConfig,
+) -> Decoder:
+    """Regress the activity on the embedding: ``min E |u - h(f(x))|^2`` over components ``u``.
+
+    The weights kept are those with the least error on the held-out samples; training ends early
+    when that error has not fallen for a while.
+    """
+    device = encoder.loadings.device
+    rng = np.random.default_rng(config.seed)
+
+    def pairs(times: IntArray) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            u = encoder.components(torch.from_numpy(recording.rows(times)).to(device))
+            return encoder.network(u), u
+
+    z, _ = pairs(_some(training))
+    last = encoder.network[-1]
+    decoder = Decoder(
+        inputs,
+        z.mean(dim=0),
+        z.std(dim=0),
+        unit_blocks=last.blocks if isinstance(last, UnitBlocks) else None,
+        generator=torch.Generator().manual_seed(config.seed),
+    ).to(device)
+    judged_z, judged_u = pairs(_some(held_out))
+    optimizer = torch.optim.Adam(decoder.network.parameters(), fused=device.type in ("cpu", "cuda"))
+    best, best_error, since = copy.deepcopy(decoder.network.state_dict()), math.inf, 0
+    for step in range(config.steps):
+        optimizer.param_groups[0]["lr"] = _rate(config, step)
+        z, u = pairs(training.draw(config.batch_size, rng))
+        optimizer.zero_grad()
+        F.mse_loss(decoder.network(z), u).backward()
+        optimizer.step()
+        if (step + 1) % _BETWEEN_LOOKS == 0 or step + 1 == config.steps:
+            with torch.no_grad():
+                error = float(F.mse_loss(decoder.network(judged_z), judged_u))
+            since = 0 if error < best_error else since + 1
+            if since == 0:
+                best, best_error = copy.deepcopy(decoder.network.state_dict()), error
+            elif since == _PATIENCE:
+                break
+    decoder.network.load_state_dict(best)
+    return decoder
+
+
+def variance_explained(
+    encoder: Encoder,
+    decoder: Decoder,
+    recording: Recording,
+    epochs: Epochs,
+    blocks: Mapping[str, slice],
+    seed: int,
+) -> dict[str, NDArray[np.float64]]:
+    """Share of each neuron's variance that the decoder explains, in all and by block.
+
+    A block's share is the total effect of Sobol (Jansen's estimator): half the mean square by which
+    the expected activity changes when that block alone is exchanged with other samples. Shares of
+    blocks that work together add up to more than the whole.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n_neurons,)
+        ``"all"``, and each block by its name.
+    """
+    device = encoder.loadings.device
+    times = _some(epochs)
+    other = torch.from_numpy(np.random.default_rng(seed).permutation(len(times)))
+    with torch.no_grad():
+        x = torch.from_numpy(recording.rows(times)).to(device)
+        z, neurons = encoder(x), encoder.standardised(x)
+        expected = decoder.standardised(z)
+        variance = neurons.var(dim=0, correction=0)
+        changes = {"all": (neurons - expected).square().mean(dim=0)}
+        for name, block in blocks.items():
+            exchanged = z.clone()
+            exchanged[:, block] = z[other.to(device)][:, block]
+            moved = (decoder.standardised(exchanged) - expected).square().mean(dim=0) / 2
+            changes[name] = moved
+    varies = variance > 0
+    shares = {
+        name: torch.where(varies, change / torch.where(varies, variance, 1.0), 0.0)
+        for name, change in changes.items()
+    }
+    shares["all"] = torch.where(varies, 1 - shares["all"], 0.0)
+    return {name: share.cpu().double().numpy() for name, share in shares.items()}
+
+
+def _some(epochs: Epochs) -> IntArray:
+    """Samples spread evenly over the epochs, enough to judge by."""
+    times = epochs.indices()
+    return times[np.unique(np.linspace(0, len(times) - 1, _JUDGED).astype(np.int64))]
+
+
+def _rate(config: DecoderConfig, step: int) -> float:
+    rise = max(1, config.steps // 20)
+    if step < rise:
+        return config.learning_rate * (step + 1) / rise
+    done = (step - rise) / max(1, config.steps - rise)
+    return config.learning_rate * (0.005 + 0.995 * 0.5 * (1 + math.cos(math.pi * done)))
