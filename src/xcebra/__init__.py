@@ -5,8 +5,9 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from xcebra import caveats, datasets, metrics
-from xcebra.attribution import AttributionMap
 from xcebra.estimator import XCEBRA
+from xcebra.maps import AttributionMap
+from xcebra.module_maps import attribute
 from xcebra.recording import Recording
 
 try:
@@ -14,4 +15,12 @@ try:
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["XCEBRA", "AttributionMap", "Recording", "caveats", "datasets", "metrics"]
+__all__ = [
+    "XCEBRA",
+    "AttributionMap",
+    "Recording",
+    "attribute",
+    "caveats",
+    "datasets",
+    "metrics",
+]

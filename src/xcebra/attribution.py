@@ -1,205 +1,444 @@
-"""Attribution maps: which neuron is connected to which latent."""
+"""From a network and samples to an attribution map."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from xcebra import methods
+from xcebra.checks import choice, number
+from xcebra.decoder import Decoder
 from xcebra.encoder import Encoder
 from xcebra.epochs import IntArray
-from xcebra.jacobian import invert, jacobian
-from xcebra.recording import Recording
+from xcebra.jacobian import flat_layers, invert, linearise
+from xcebra.maps import AGGREGATES, AttributionMap, Gather, Steps
+from xcebra.methods import Layers
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-METHODS = ("inverted-gradient", "gradient")
-AGGREGATES = ("mean", "max", "sum")
-BASES = ("raw", "label")
 UNITS = ("standardised", "raw")
-_NEIGHBOURHOOD = 8192
-_BATCH = 1024
+# Neighbours are sought, and random draws made, among this many samples at a time.
+_CHUNK = 8192
+_BACKGROUND = 8192
+# Floats in the largest array of one batch: about what stays in the caches.
+_BATCH_FLOATS = 2**19
+# Time-resolved maps beyond this size go to a temporary file.
+_IN_MEMORY_BYTES = 2**30
 
 
 @dataclass(frozen=True, eq=False)
-class AttributionMap:
-    """A global attribution map and how it was made; it does not change once made.
+class View:
+    """A network as one family of methods sees it.
 
     Parameters
     ----------
-    values : ndarray of shape (n_neurons, n_latents)
-        Non-negative: the absolute attribution, aggregated over time.
-    scores : mapping of str to ndarray of shape (n_neurons,)
-        For each block, the aggregated norm over its latents: one number per neuron that does not
-        depend on the axes inside the block.
-    blocks : mapping of str to slice
-    neuron_names, latent_names : tuple of str
-    made : mapping
-        Method, basis, units, aggregate, smoothing, number of samples, and for inverted Jacobians
-        how well conditioned they were.
+    layers : tuple of Module
+        From the inputs to the outputs whose derivatives or changes are attributed.
+    enter : callable
+        From raw samples to those inputs.
+    baseline : Tensor, optional
+        What stands for the absence of activity, as an input.
+    loadings : Tensor of shape (n_neurons, n_components), optional
+        Orthonormal columns that take attributions to components on to neurons.
+    scale : Tensor of shape (n_neurons,), optional
+        What takes attributions on to the units asked for.
     """
 
-    values: NDArray[np.float64]
-    scores: Mapping[str, NDArray[np.float64]]
-    blocks: Mapping[str, slice]
-    neuron_names: tuple[str, ...]
-    latent_names: tuple[str, ...]
-    made: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        set_ = object.__setattr__
-        # Copies: neither the caller's later changes nor its right to make them are touched.
-        set_(self, "values", _frozen(self.values))
-        set_(self, "scores", {name: _frozen(score) for name, score in self.scores.items()})
-        for name in ("scores", "blocks", "made"):
-            set_(self, name, MappingProxyType(dict(getattr(self, name))))
-
-    def block(self, name: str) -> NDArray[np.float64]:
-        """One score per neuron for a block, of shape (n_neurons,)."""
-        self._check(name)
-        return self.scores[name]
-
-    def z_scores(self, name: str) -> NDArray[np.float64]:
-        """Scores of a block, standardised over neurons."""
-        score = self.block(name)
-        spread = score.std()
-        return (score - score.mean()) / (spread if spread > 0 else 1.0)
-
-    def is_connected(self, name: str, threshold: float = 0.0) -> NDArray[np.bool_]:
-        """Whether each neuron's z-score exceeds a threshold.
-
-        The paper's threshold of 0 calls about half of the neurons connected, whatever the data;
-        it ranks, it does not test.
-        """
-        return self.z_scores(name) > threshold
-
-    def plot(self, ax: Axes | None = None, *, truth: Mapping[str, Any] | None = None) -> Axes:
-        """Draw the map, beside the known wiring if ``truth`` is given; see `xcebra.plots`."""
-        from xcebra import plots
-
-        return plots.attribution_map(self, ax=ax, truth=truth)
-
-    def __repr__(self) -> str:
-        n_neurons, n_latents = self.values.shape
-        blocks = ", ".join(f"{name}: {b.stop - b.start}" for name, b in self.blocks.items())
-        return (
-            f"AttributionMap({n_neurons} neurons x {n_latents} latents, blocks {{{blocks}}}, "
-            f"method={self.made.get('method')!r})"
-        )
-
-    def _check(self, name: str) -> None:
-        if name not in self.blocks:
-            raise ValueError(f"block must be one of {list(self.blocks)}, got {name!r}")
+    layers: Layers
+    enter: Callable[[Tensor], Tensor]
+    baseline: Tensor | None = None
+    loadings: Tensor | None = None
+    scale: Tensor | None = None
 
 
-def _frozen(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    array = array.copy()
-    array.flags.writeable = False
-    return array
-
-
-def attribution_map(
-    encoder: Encoder,
-    recording: Recording,
-    times: IntArray,
-    blocks: Mapping[str, slice],
-    latent_names: tuple[str, ...],
-    *,
-    method: str,
-    basis: NDArray[np.float64] | None = None,
-    smooth: int = 1,
-    units: str = "standardised",
-    aggregate: str = "mean",
-) -> AttributionMap:
-    """Attribute every latent to every neuron, aggregated over ``times``.
+@dataclass(frozen=True, eq=False)
+class Options:
+    """How a map is made; trusted.
 
     Parameters
     ----------
-    encoder : Encoder
-    recording : Recording
-    times : ndarray of shape (n_times,)
-        Samples to aggregate over.
-    blocks : mapping of str to slice
-    latent_names : tuple of str
-    method : {"inverted-gradient", "gradient"}
-    basis : ndarray of shape (n_latents, n_latents), optional
-        New axes, ``z_new = basis @ z``.
+    method : str
+    axes : ndarray of shape (n_latents, n_latents), optional
+        New axes of the embedding, ``z_new = axes @ z``.
+    select : slice or ndarray of shape (n_chosen, n_latents), optional
+        Latents, or orthonormal directions, to attribute, in the new axes; all if not given.
     smooth : int
         Average each Jacobian over this many samples nearest in the embedding, itself among them.
-    units : {"standardised", "raw"}
-        Neurons in units of their standard deviation, or as recorded.
-    aggregate : {"mean", "max", "sum"}
+    aggregate : str
+    keep_time : bool or path
+        Keep every step's map, in memory or in a file, temporary unless given.
+    batch_size : int, optional
+    seed : int
+        For methods that draw baselines.
     """
-    gather = _Gather(aggregate, tuple(blocks.values()))
-    conditions, ranks = [], []
-    scale = _unit_scale(encoder, method, units)
-    axes = None if basis is None else torch.from_numpy(basis).to(encoder.loadings)
+
+    method: str
+    axes: NDArray[np.float64] | None = None
+    select: slice | NDArray[np.float64] | None = None
+    smooth: int = 1
+    aggregate: str = "mean"
+    keep_time: bool | Path = False
+    batch_size: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the axes of a map are called."""
+
+    neurons: tuple[str, ...]
+    latents: tuple[str, ...]
+    blocks: Mapping[str, slice]
+
+
+def choose(names: Names, block: Any) -> tuple[slice | NDArray[np.float64] | None, Names]:
+    """What ``block=`` asks for: what to select, and the names of what is left.
+
+    Parameters
+    ----------
+    names : Names
+    block : str, slice, array-like of shape (n_directions, n_latents) or None
+        A block by name, latents by position, or directions of the embedding, one per row, which
+        are made orthonormal in the order given.
+    """
+    n_latents = len(names.latents)
+    if block is None:
+        return None, names
+    if isinstance(block, str):
+        if block not in names.blocks:
+            raise ValueError(
+                f"block must be one of {list(names.blocks)}, a slice of the {n_latents} latents or "
+                f"a matrix of directions, got {block!r}"
+            )
+        chosen = names.blocks[block]
+        only = {block: slice(0, chosen.stop - chosen.start)}
+        return chosen, Names(names.neurons, names.latents[chosen], only)
+    if isinstance(block, slice):
+        start, stop, step = block.indices(n_latents)
+        # Negative and missing ends mean what they mean for lists; what lies beyond is a mistake.
+        beyond = any(e is not None and abs(e) > n_latents for e in (block.start, block.stop))
+        if step != 1 or start >= stop or beyond:
+            raise ValueError(
+                f"block={block!r} must choose one or more neighbours of the {n_latents} latents"
+            )
+        only = {f"{start}:{stop}": slice(0, stop - start)}
+        chosen = slice(start, stop)
+        return chosen, Names(names.neurons, names.latents[chosen], only)
+    try:
+        vectors = np.atleast_2d(np.asarray(block, dtype=np.float64))
+    except (TypeError, ValueError):
+        vectors = np.empty((0, 0))
+    n = len(vectors)
+    if vectors.shape != (n, n_latents) or n == 0 or not np.isfinite(vectors).all():
+        raise ValueError(
+            f"block must be one of {list(names.blocks)}, a slice, or finite directions of shape "
+            f"(n_directions, {n_latents}), got shape {np.shape(block)}"
+        )
+    if np.linalg.matrix_rank(vectors) < n:
+        raise ValueError(
+            f"the {n} directions of block span only {np.linalg.matrix_rank(vectors)} dimensions; "
+            "leave out those that follow from the others"
+        )
+    q, r = np.linalg.qr(vectors.T)
+    latents = tuple(f"direction{i}" for i in range(n))
+    select = np.ascontiguousarray((q * np.sign(np.diag(r))).T)
+    return select, Names(names.neurons, latents, {"directions": slice(0, n)})
+
+
+def check_options(
+    problems: list[str],
+    *,
+    method: Any,
+    aggregate: Any,
+    smooth: Any,
+    keep_time: Any,
+    batch_size: Any,
+) -> None:
+    """Note every problem with what the user asked for."""
+    choice(problems, "method", method, METHODS)
+    choice(problems, "aggregate", aggregate, AGGREGATES)
+    number(problems, "smooth", smooth, least=1, whole=True)
+    number(problems, "batch_size", batch_size, least=1, whole=True)
+    if not isinstance(keep_time, (bool, str, Path)):
+        problems.append(f"keep_time must be True, False or a path, got {keep_time!r}")
+    elif isinstance(keep_time, (str, Path)) and not Path(keep_time).parent.is_dir():
+        problems.append(
+            f"keep_time={str(keep_time)!r}: there is no folder {str(Path(keep_time).parent)!r}"
+        )
+    if aggregate == "median" and keep_time is False:
+        problems.append("aggregate='median' needs every time step: give keep_time=True")
+    if method in CONTRIBUTIONS and isinstance(smooth, int) and smooth > 1:
+        problems.append(
+            f"smooth={smooth} averages Jacobians, and {method!r} has none; use smooth=1, or one of "
+            f"{list(DERIVATIVES)}"
+        )
+
+
+@dataclass(eq=False)
+class _Work:
+    """What is at hand while a map is made, and what it tells about the inverses taken."""
+
+    view: View
+    options: Options
+    read: Callable[[IntArray], Tensor]
+    axes: Tensor | None
+    background: Tensor | None
+    conditions: list[Tensor] = field(default_factory=list)
+    rank_lost: list[Tensor] = field(default_factory=list)
+
+
+def _gradient(work: _Work, jacobians: Tensor) -> Tensor:
+    return _in_axes(work.axes, jacobians)
+
+
+def _inverted(work: _Work, jacobians: Tensor) -> Tensor:
+    rows = _in_axes(work.axes, jacobians)
+    inverse = invert(rows.flatten(2))  # over neurons and lags together
+    work.conditions.append(inverse.condition)
+    work.rank_lost.append(inverse.rank < rows.shape[1])
+    return inverse.values.mT.reshape(rows.shape)
+
+
+def _decoder(work: _Work, jacobians: Tensor) -> Tensor:
+    rows = jacobians.mT
+    return rows if work.axes is None else torch.linalg.inv(work.axes).T @ rows
+
+
+def _integrated(work: _Work, x: Tensor, chosen: Tensor, far: Tensor) -> Tensor:
+    return methods.integrated_gradients(work.view.layers, x, _baseline(work))
+
+
+def _shap_zeros(work: _Work, x: Tensor, chosen: Tensor, far: Tensor) -> Tensor:
+    at_zero = torch.zeros_like(chosen)
+    return methods.gradient_shap(work.view.layers, x, _baseline(work)[None], at_zero, far)
+
+
+def _shap_shuffled(work: _Work, x: Tensor, chosen: Tensor, far: Tensor) -> Tensor:
+    assert work.background is not None  # drawn in `make_map`
+    return methods.gradient_shap(work.view.layers, x, work.background, chosen, far)
+
+
+def _ablation(work: _Work, x: Tensor, chosen: Tensor, far: Tensor) -> Tensor:
+    return methods.feature_ablation(work.view.layers, x, _baseline(work))
+
+
+def _in_axes(axes: Tensor | None, rows: Tensor) -> Tensor:
+    return rows if axes is None else torch.einsum("ij,sj...->si...", axes, rows)
+
+
+def _baseline(work: _Work) -> Tensor:
+    assert work.view.baseline is not None  # every view of contributions has one
+    return work.view.baseline
+
+
+# From Jacobians, (sample, output, input), to rows of the map, (sample, latent, input).
+DERIVATIVES: Mapping[str, Callable[[_Work, Tensor], Tensor]] = {
+    "decoder-gradient": _decoder,
+    "inverted-gradient": _inverted,
+    "gradient": _gradient,
+}
+# From samples and random draws to rows of the map.
+CONTRIBUTIONS: Mapping[str, Callable[[_Work, Tensor, Tensor, Tensor], Tensor]] = {
+    "integrated-gradients": _integrated,
+    "shap-zeros": _shap_zeros,
+    "shap-shuffled": _shap_shuffled,
+    "feature-ablation": _ablation,
+}
+METHODS = (*DERIVATIVES, *CONTRIBUTIONS)
+
+
+def view_of_model(encoder: Encoder, decoder: Decoder, method: str, units: str) -> View:
+    """How a method sees a fitted model.
+
+    Derivatives are taken by the components, which are few, and contributions by the standardised
+    neurons; zero activity is zero as recorded. A contribution has the unit of its latent, so that
+    the neurons' units make no difference.
+    """
+    scale = None
+    if units == "raw":
+        scale = encoder.reciprocal if method == "gradient" else encoder.scale
+    if method == "decoder-gradient":
+        layers = flat_layers(decoder.network)
+        return View(layers, encoder, loadings=decoder.loadings, scale=scale)
+    layers = flat_layers(encoder.network)
+    if method in DERIVATIVES:
+        return View(layers, encoder.components, loadings=encoder.loadings, scale=scale)
+    baseline = encoder.standardised(torch.zeros_like(encoder.mean))
+    return View((encoder.first_product(), *layers[1:]), encoder.standardised, baseline)
+
+
+def view_of_module(module: nn.Module, like: Tensor) -> View:
+    """How every method sees a module of its own: as it is, with zeros as baseline."""
+    return View(flat_layers(module), lambda x: x, torch.zeros_like(like))
+
+
+def make_map(
+    view: View,
+    read: Callable[[IntArray], Tensor],
+    times: IntArray,
+    names: Names,
+    options: Options,
+) -> AttributionMap:
+    """Attribute the latents to the neurons at ``times`` and aggregate.
+
+    ``read`` gives the raw samples at some times, (sample, neuron) or (sample, neuron, lag).
+    """
     with torch.no_grad():
-        for chunk in _interleaved(times, _NEIGHBOURHOOD):
-            jacobians = _jacobians(encoder, recording, chunk, smooth)
-            for part in jacobians.split(_BATCH):
-                rows = part if axes is None else axes @ part
-                if method == "inverted-gradient":
-                    inverse = invert(rows)
-                    conditions.append(inverse.condition)
-                    ranks.append(inverse.rank)
-                    in_components = inverse.values
-                else:
-                    in_components = rows.mT
-                gather.add(encoder.loadings @ in_components * scale[:, None])
+        work = _Work(view, options, read, _axes(view, read, times, options), None)
+        if options.method == "shap-shuffled":
+            work.background = view.enter(_shuffled(read, times, options.seed))
+        gather = Gather(options.aggregate, tuple(names.blocks.values()))
+        store = _Store(options.keep_time, len(times), len(names.neurons), len(names.latents))
+        for where, rows in _row_batches(work, times):
+            maps = _finished(work, rows).mT
+            if options.aggregate != "median":
+                gather.add(maps)
+            store.put(where, maps)
     made = {
-        "method": method,
-        "units": units,
-        "aggregate": aggregate,
-        "smooth": smooth,
+        "method": options.method,
+        "aggregate": options.aggregate,
+        "smooth": options.smooth,
         "n_samples": len(times),
+        **_conditioning(work),
     }
-    if conditions:
-        condition = torch.cat(conditions).numpy()
-        made["condition_median"] = float(np.median(condition))
-        made["condition_worst"] = float(condition.max())
-        made["rank_lost"] = float((torch.cat(ranks) < len(latent_names)).double().mean())
+    steps = store.steps(times)
+    if options.aggregate == "median" and steps is not None:
+        return AttributionMap.from_steps(
+            steps, names.blocks, names.neurons, names.latents, aggregate="median", made=made
+        )
     values, scores = gather.result()
-    return AttributionMap(
-        values,
-        dict(zip(blocks, scores, strict=True)),
-        blocks,
-        recording.neuron_names,
-        latent_names,
-        made,
-    )
+    by_block = dict(zip(names.blocks, scores, strict=True))
+    return AttributionMap(values, by_block, names.blocks, names.neurons, names.latents, made, steps)
 
 
-def _interleaved(times: IntArray, size: int) -> list[IntArray]:
-    """Cut samples into chunks that each cover the whole recording."""
-    n_chunks = -(-len(times) // size)
-    return [times[i::n_chunks] for i in range(n_chunks)]
+def moments(
+    view: View,
+    read: Callable[[IntArray], Tensor],
+    times: IntArray,
+    options: Options,
+) -> NDArray[np.float64]:
+    """Mean over time of each neuron's row of the map times itself, (neuron, latent, latent)."""
+    total = torch.zeros(())
+    with torch.no_grad():
+        work = _Work(view, options, read, _axes(view, read, times, options), None)
+        for _, rows in _row_batches(work, times):
+            maps = _finished(work, rows).double()
+            total = total.to(maps) + torch.einsum("sin,sjn->nij", maps, maps)
+    return (total / len(times)).cpu().numpy()
 
 
-def _jacobians(encoder: Encoder, recording: Recording, times: IntArray, smooth: int) -> Tensor:
-    """Jacobians in component space, each averaged over its neighbours in the embedding."""
-    device = encoder.loadings.device
+@contextmanager
+def in_evaluation(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; every part of the module is in its own mode again after."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def _row_batches(work: _Work, times: IntArray) -> Iterator[tuple[IntArray, Tensor]]:
+    """Rows of the map, (sample, latent, input), and the positions in ``times`` they belong to."""
+    positions = np.arange(len(times))
+    n_chunks = -(-len(times) // _CHUNK)
+    for i in range(n_chunks):
+        if work.options.smooth > 1:
+            # Every chunk covers the whole recording, so that neighbours can be near.
+            chunk = positions[i::n_chunks]
+        else:
+            chunk = positions[i * _CHUNK : (i + 1) * _CHUNK]
+        if work.options.method in DERIVATIVES:
+            yield from _derivatives(work, times, chunk)
+        else:
+            yield from _contributions(work, times, chunk, i)
+
+
+def _derivatives(
+    work: _Work, times: IntArray, chunk: IntArray
+) -> Iterator[tuple[IntArray, Tensor]]:
+    finish = DERIVATIVES[work.options.method]
+    smooth = min(work.options.smooth, len(chunk))
     found, embedding = [], []
-    for part in np.array_split(times, -(-len(times) // _BATCH)):
-        u = encoder.components(torch.from_numpy(recording.rows(part)).to(device))
-        found.append(jacobian(encoder.network, u))
-        embedding.append(encoder.network(u))
-    jacobians = torch.cat(found)
-    smooth = min(smooth, len(times))
-    return jacobians if smooth <= 1 else _averaged(jacobians, torch.cat(embedding), smooth)
+    for part in _batches(work, times, chunk):
+        x = work.view.enter(work.read(times[part]))
+        at = linearise(work.view.layers, x)
+        jacobians = at.jacobian()
+        if smooth <= 1:
+            yield part, finish(work, jacobians)
+        else:
+            found.append(jacobians)
+            embedding.append(x if work.options.method == "decoder-gradient" else at.output)
+    if smooth > 1:
+        averaged = _averaged(torch.cat(found), torch.cat(embedding), smooth)
+        at_once = len(found[0])
+        parts = [chunk[a : a + at_once] for a in range(0, len(chunk), at_once)]
+        for part, jacobians in zip(parts, averaged.split(at_once), strict=True):
+            yield part, finish(work, jacobians)
+
+
+def _contributions(
+    work: _Work, times: IntArray, chunk: IntArray, number: int
+) -> Iterator[tuple[IntArray, Tensor]]:
+    finish = CONTRIBUTIONS[work.options.method]
+    # Draws belong to the samples of a chunk, however it is cut into batches.
+    rng = np.random.default_rng([work.options.seed, number])
+    shape = (methods.SHAP_DRAWS, len(chunk))
+    n_baselines = 1 if work.background is None else len(work.background)
+    chosen, far = rng.integers(n_baselines, size=shape), rng.random(shape)
+    done = 0
+    for part in _batches(work, times, chunk):
+        x = work.view.enter(work.read(times[part]))
+        drawn = slice(done, done + len(part))
+        done += len(part)
+        rows = finish(
+            work,
+            x,
+            torch.from_numpy(chosen[:, drawn]).to(x.device),
+            torch.from_numpy(far[:, drawn]).to(x),
+        )
+        yield part, _in_axes(work.axes, rows)
+
+
+def _batches(work: _Work, times: IntArray, chunk: IntArray) -> list[IntArray]:
+    size = work.options.batch_size or _batch_size(work, times)
+    return [chunk[a : a + size] for a in range(0, len(chunk), size)]
+
+
+def _batch_size(work: _Work, times: IntArray) -> int:
+    """As many samples as keep the largest array of a batch in the caches."""
+    at = linearise(work.view.layers, work.view.enter(work.read(times[:1])))
+    widest = max(entered[0].numel() for entered in (*at.inputs, at.output))
+    narrowest = min(at.inputs[0][0].numel(), at.output.shape[1])
+    return int(np.clip(_BATCH_FLOATS // (widest * narrowest), 16, 1024))
+
+
+def _finished(work: _Work, rows: Tensor) -> Tensor:
+    """Rows in the directions, neurons and units asked for; over lags, their norm."""
+    select, view = work.options.select, work.view
+    if isinstance(select, slice):
+        rows = rows[:, select]
+    elif select is not None:
+        rows = _in_axes(torch.from_numpy(select).to(rows), rows)
+    if rows.ndim > 3:
+        rows = torch.linalg.vector_norm(rows, dim=3)
+    if view.loadings is not None:
+        rows = rows @ view.loadings.T
+    return rows if view.scale is None else rows * view.scale
 
 
 def _averaged(jacobians: Tensor, embedding: Tensor, smooth: int) -> Tensor:
     result = torch.zeros_like(jacobians)
-    for rows, target in zip(embedding.split(_BATCH), result.split(_BATCH), strict=True):
+    for rows, target in zip(embedding.split(1024), result.split(1024), strict=True):
         # By differences: the faster form by products confuses neighbours far from the origin.
         apart = torch.cdist(rows, embedding, compute_mode="donot_use_mm_for_euclid_dist")
         nearest = apart.topk(smooth, dim=1, largest=False).indices
@@ -208,37 +447,58 @@ def _averaged(jacobians: Tensor, embedding: Tensor, smooth: int) -> Tensor:
     return result.div_(smooth)
 
 
-def _unit_scale(encoder: Encoder, method: str, units: str) -> Tensor:
-    """What takes a map over standardised neurons to the units asked for."""
-    if units == "standardised":
-        return torch.ones_like(encoder.scale)
-    return encoder.scale if method == "inverted-gradient" else encoder.reciprocal
+def _axes(
+    view: View, read: Callable[[IntArray], Tensor], times: IntArray, options: Options
+) -> Tensor | None:
+    if options.axes is None:
+        return None
+    return torch.from_numpy(options.axes).to(view.enter(read(times[:1])))
 
 
-class _Gather:
-    """Aggregates maps over time, entry by entry and block by block, in constant memory."""
+def _shuffled(read: Callable[[IntArray], Tensor], times: IntArray, seed: int) -> Tensor:
+    """Samples whose entries were shuffled over time and neurons."""
+    every = max(1, len(times) // _BACKGROUND)
+    x = read(times[::every][:_BACKGROUND])
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(x.numel()))
+    return x.flatten()[order.to(x.device)].reshape(x.shape)
 
-    def __init__(self, aggregate: str, blocks: tuple[slice, ...]) -> None:
-        self._aggregate = aggregate
-        self._blocks = blocks
-        self._n = 0
-        self._state: list[Tensor] = []
 
-    def add(self, maps: Float[Tensor, "sample neuron latent"]) -> None:
-        entries = maps.abs()
-        found = [entries, *(torch.linalg.norm(maps[:, :, b], dim=2) for b in self._blocks)]
-        if self._aggregate == "max":
-            new = [f.amax(dim=0).cpu().double() for f in found]
-            merge = torch.maximum
-        else:
-            new = [f.cpu().double().sum(dim=0) for f in found]
-            merge = torch.add
-        if self._state:
-            new = [merge(a, b) for a, b in zip(self._state, new, strict=True)]
-        self._state = new
-        self._n += len(maps)
+def _conditioning(work: _Work) -> dict[str, float]:
+    if not work.conditions:
+        return {}
+    condition, rank_lost = torch.cat(work.conditions), torch.cat(work.rank_lost)
+    return {
+        "condition_median": float(condition.median()),
+        "condition_worst": float(condition.max()),
+        "rank_lost": float(rank_lost.double().mean()),
+    }
 
-    def result(self) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
-        divide = self._n if self._aggregate == "mean" else 1
-        values, *scores = [(s / divide).numpy() for s in self._state]
-        return values, scores
+
+class _Store:
+    """Where maps of single steps are kept, if they are."""
+
+    def __init__(self, keep: bool | Path, *shape: int) -> None:
+        self._maps: NDArray[np.float32] | None = None
+        if keep is False:
+            return
+        if keep is True and 4 * np.prod(shape, dtype=float) <= _IN_MEMORY_BYTES:
+            self._maps = np.empty(shape, dtype=np.float32)
+            return
+        path = keep
+        if path is True:
+            path = Path(tempfile.mkstemp(prefix="xcebra-map-", suffix=".npy")[1])
+        self._maps = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+        if keep is True:
+            weakref.finalize(self._maps, path.unlink, missing_ok=True)
+
+    def put(self, where: IntArray, maps: Tensor) -> None:
+        if self._maps is not None:
+            self._maps[where] = maps.cpu().numpy()
+
+    def steps(self, times: IntArray) -> Steps | None:
+        if self._maps is None:
+            return None
+        if isinstance(self._maps, np.memmap):
+            self._maps.flush()
+        self._maps.flags.writeable = False
+        return Steps(self._maps, times)

@@ -1,8 +1,9 @@
 """Axes of the embedding in which a map is sparse.
 
 If factors are correlated, the columns of a label's block carry a constant mixture of the other
-columns. It is undone by the mixture that leaves the fewest neurons connected: a convex problem in
-the second moments of the map, solved here to a certified optimum.
+columns. It is undone by the mixture that leaves the fewest neurons connected. The sum of the
+neurons' norms is a convex measure of that, minimised here to a certified optimum; from there, the
+sum of their logarithms, which bears fewer unconnected neurons, is followed down to its minimum.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ Array = NDArray[np.float64]
 
 _MOST_ITERATIONS = 2000
 _GAP = 1e-6
+_MOST_SHARPENING = 500
+# Of the median norm: residuals below it count as equally small.
+_SHARPEST = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +32,8 @@ class Mixture:
     before, after : ndarray of shape (n_neurons,)
         Root mean square over time of the norm of each neuron's row, before and after.
     gap : float
-        Duality gap over the optimum: how far from it the solution can be at most.
+        Relative duality gap of the convex problem: how far from its optimum its solution, from
+        which the weights were sharpened, can be at most.
     """
 
     weights: Array
@@ -38,7 +43,11 @@ class Mixture:
 
 
 def sparsest(moments: Array, block: slice, others: NDArray[np.int64]) -> Mixture:
-    """Minimise over ``M`` the sum over neurons of the r.m.s. of ``A[i, block] + A[i, others] M``.
+    """Find the mixture that makes a block's columns sparse over neurons.
+
+    Let ``s_i(M)`` be the root mean square over time of ``|A[i, block] + A[i, others] M|``. The
+    convex problem is the least sum of ``s_i``; the sharper one, solved from there and from no
+    mixture at all, the least sum of ``log(s_i^2 + e^2)`` with ``e`` a twentieth of the median.
 
     Parameters
     ----------
@@ -49,59 +58,74 @@ def sparsest(moments: Array, block: slice, others: NDArray[np.int64]) -> Mixture
         Columns that may be added.
     """
     mine = np.arange(block.start, block.stop)
-    # In units of the block's and the others' typical size, so that tolerances mean the same.
-    size = np.sqrt(np.einsum("nii->i", moments))
-    size = np.where(size > 0, size, 1.0)
-    scaled = moments / np.outer(size, size)
-    aa = scaled[:, others[:, None], others]
-    ab = scaled[:, others[:, None], mine]
-    bb = np.einsum("nii->n", scaled[:, mine[:, None], mine])
-    m, gap = _solve(aa, ab, bb)
-    weights = m * size[mine] / size[others][:, None]
-    return Mixture(
-        weights,
-        _norms(moments, mine, others, np.zeros_like(weights)),
-        _norms(moments, mine, others, weights),
-        gap,
-    )
-
-
-def _solve(aa: Array, ab: Array, bb: Array) -> tuple[Array, float]:
-    """Iteratively reweighted least squares, until the duality gap closes.
-
-    The weights of a step give a feasible point of the dual problem, once scaled into the unit
-    balls: each step comes with a lower bound of the optimum.
-    """
-    m = np.zeros(ab.shape[1:])
-    norms = _residuals(aa, ab, bb, m)
-    soft = np.median(norms) + 1e-300
-    best, least, bound = m, norms.sum(), 0.0
-    ridge = 1e-12 * np.trace(aa.sum(axis=0)) * np.eye(len(m))
-    for _ in range(_MOST_ITERATIONS):
-        w = 1 / np.sqrt(norms**2 + soft**2)
-        m = -np.linalg.solve(
-            np.einsum("n,nij->ij", w, aa) + ridge * w.mean(), np.einsum("n,nij->ij", w, ab)
-        )
-        norms = _residuals(aa, ab, bb, m)
-        along = np.einsum("nij,ij->n", ab, m) + bb
-        bound = max(bound, float((w * along).sum() / max(1.0, float((w * norms).max()))))
-        if norms.sum() < least:
-            best, least = m, norms.sum()
-        if least - bound <= _GAP * least:
-            break
-        soft = max(0.7 * soft, 1e-9 * (np.median(norms) + 1e-300))
-    return best, float((least - bound) / max(least, 1e-300))
-
-
-def _residuals(aa: Array, ab: Array, bb: Array, m: Array) -> Array:
-    square = bb + 2 * np.einsum("nij,ij->n", ab, m) + np.einsum("nij,ik,jk->n", aa, m, m)
-    return np.sqrt(np.maximum(square, 0.0))
-
-
-def _norms(moments: Array, mine: NDArray[np.int64], others: NDArray[np.int64], m: Array) -> Array:
-    return _residuals(
+    problem = _Problem(
         moments[:, others[:, None], others],
         moments[:, others[:, None], mine],
         np.einsum("nii->n", moments[:, mine[:, None], mine]),
-        m,
     )
+    convex, gap = problem.least_sum()
+    floor = _SHARPEST * float(np.median(problem.norms(convex)))
+    tried = [problem.least_log_sum(start, floor) for start in (convex, np.zeros_like(convex))]
+    weights = min(tried, key=lambda m: problem.log_sum(m, floor))
+    return Mixture(weights, problem.norms(np.zeros_like(weights)), problem.norms(weights), gap)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Second moments of each neuron's other columns, of those with the block's, of the block's."""
+
+    aa: Array
+    ab: Array
+    bb: Array
+
+    def norms(self, m: Array) -> Array:
+        """``s_i`` of a mixture."""
+        square = self.bb + 2 * np.einsum("nij,ij->n", self.ab, m)
+        square += np.einsum("nij,ik,jk->n", self.aa, m, m)
+        return np.sqrt(np.maximum(square, 0.0))
+
+    def weighted(self, w: Array) -> Array:
+        """The mixture with the least weighted sum of squares; the shortest if there are many."""
+        return -np.linalg.pinv(np.tensordot(w, self.aa, 1), rcond=1e-12, hermitian=True) @ (
+            np.tensordot(w, self.ab, 1)
+        )
+
+    def least_sum(self) -> tuple[Array, float]:
+        """Iteratively reweighted least squares, until the duality gap closes.
+
+        The weights of a step give a feasible point of the dual problem, once scaled into the unit
+        balls: each step comes with a lower bound of the optimum.
+        """
+        best = np.zeros(self.ab.shape[1:])
+        norms = self.norms(best)
+        least, bound = float(norms.sum()), 0.0
+        tiny = float(np.finfo(float).tiny)
+        soft = float(np.median(norms)) + tiny
+        for _ in range(_MOST_ITERATIONS):
+            w = 1 / np.sqrt(norms**2 + soft**2)
+            m = self.weighted(w)
+            norms = self.norms(m)
+            along = np.einsum("nij,ij->n", self.ab, m) + self.bb
+            bound = max(bound, float((w * along).sum() / max(1.0, float((w * norms).max()))))
+            if norms.sum() < least:
+                best, least = m, float(norms.sum())
+            if least - bound <= _GAP * least:
+                break
+            soft = max(0.7 * soft, 1e-9 * float(np.median(norms)), tiny)
+        return best, (least - bound) / max(least, tiny)
+
+    def log_sum(self, m: Array, floor: float) -> float:
+        """The sharper measure of how many neurons are connected."""
+        return float(np.log(self.norms(m) ** 2 + floor**2 + np.finfo(float).tiny).sum())
+
+    def least_log_sum(self, m: Array, floor: float) -> Array:
+        """Follow the logarithmic measure down from a mixture, sharpening it on the way."""
+        soft = max(float(np.median(self.norms(m))), float(np.finfo(float).tiny))
+        for _ in range(_MOST_SHARPENING):
+            before = m
+            m = self.weighted(1 / (self.norms(m) ** 2 + soft**2))
+            settled = np.abs(m - before).max() <= 1e-9 * max(1e-300, np.abs(m).max())
+            if soft <= floor and settled:
+                break
+            soft = max(0.95 * soft, floor, float(np.finfo(float).tiny))
+        return m

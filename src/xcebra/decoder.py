@@ -16,9 +16,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
+from tqdm import tqdm
 
 from xcebra.encoder import Encoder, Inputs, UnitBlocks, linear
 from xcebra.epochs import Epochs, IntArray
+from xcebra.interrupts import deferred_interrupt
 from xcebra.jacobian import register_slope
 from xcebra.recording import Recording
 
@@ -119,11 +121,13 @@ def fit_decoder(
     training: Epochs,
     held_out: Epochs,
     config: DecoderConfig,
+    *,
+    progress: bool = False,
 ) -> Decoder:
     """Regress the activity on the embedding: ``min E |u - h(f(x))|^2`` over components ``u``.
 
     The weights kept are those with the least error on the held-out samples; training ends early
-    when that error has not fallen for a while.
+    when that error has not fallen for a while, or after Ctrl-C.
     """
     device = encoder.loadings.device
     rng = np.random.default_rng(config.seed)
@@ -145,19 +149,24 @@ def fit_decoder(
     judged_z, judged_u = pairs(_some(held_out))
     optimizer = torch.optim.Adam(decoder.network.parameters(), fused=device.type in ("cpu", "cuda"))
     best, best_error, since = copy.deepcopy(decoder.network.state_dict()), math.inf, 0
-    for step in range(config.steps):
-        optimizer.param_groups[0]["lr"] = _rate(config, step)
-        z, u = pairs(training.draw(config.batch_size, rng))
-        optimizer.zero_grad()
-        F.mse_loss(decoder.network(z), u).backward()
-        optimizer.step()
-        if (step + 1) % _BETWEEN_LOOKS == 0 or step + 1 == config.steps:
+    bar = tqdm(total=config.steps, disable=not progress, desc="decoder", unit="step")
+    with deferred_interrupt() as interrupted, bar:
+        for step in range(config.steps):
+            optimizer.param_groups[0]["lr"] = _rate(config, step)
+            z, u = pairs(training.draw(config.batch_size, rng))
+            optimizer.zero_grad()
+            F.mse_loss(decoder.network(z), u).backward()
+            optimizer.step()
+            bar.update()
+            last_one = step + 1 == config.steps or interrupted()
+            if (step + 1) % _BETWEEN_LOOKS and not last_one:
+                continue
             with torch.no_grad():
                 error = float(F.mse_loss(decoder.network(judged_z), judged_u))
             since = 0 if error < best_error else since + 1
             if since == 0:
                 best, best_error = copy.deepcopy(decoder.network.state_dict()), error
-            elif since == _PATIENCE:
+            if last_one or since == _PATIENCE:
                 break
     decoder.network.load_state_dict(best)
     return decoder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -172,6 +173,15 @@ class Encoder(nn.Module):
     def components(self, x: Float[Tensor, "sample neuron"]) -> Float[Tensor, "sample component"]:
         """Standardise and project raw activity: what the network itself sees."""
         return self.standardised(x) @ self.loadings
+
+    def first_product(self) -> nn.Linear:
+        """The first layer as it acts on standardised neurons: projection and weights in one."""
+        first: Any = self.network[0]
+        whole = nn.utils.skip_init(nn.Linear, len(self.mean), first.out_features)
+        with torch.no_grad():
+            whole.weight.copy_(first.weight @ self.loadings.T)
+            whole.bias.copy_(first.bias)
+        return whole.to(self.loadings.device)
 
     def forward(self, x: Float[Tensor, "sample neuron"]) -> Float[Tensor, "sample latent"]:
         """Embed raw activity."""

@@ -13,12 +13,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from xcebra import settings
-from xcebra.attribution import AGGREGATES, BASES, METHODS, UNITS, AttributionMap, attribution_map
+from xcebra.attribution import (
+    UNITS,
+    Names,
+    Options,
+    check_options,
+    choose,
+    make_map,
+    view_of_model,
+)
 from xcebra.batches import Objective
 from xcebra.caveats import UnlearnedLabelWarning, warn
+from xcebra.checks import choice, raise_if
+from xcebra.decoder import fit_decoder, variance_explained
 from xcebra.diagnostics import (
     GoodnessOfFit,
     autocorrelation_time,
@@ -28,14 +38,17 @@ from xcebra.diagnostics import (
 )
 from xcebra.encoder import Encoder, embed
 from xcebra.labels import LabelSpec, delayed, make_label
+from xcebra.maps import AttributionMap
 from xcebra.metrics import r_squared
 from xcebra.model_file import plain, read_model, write_model
 from xcebra.planning import Plan, make_plan
-from xcebra.readout import fit_readouts, label_axes
+from xcebra.readout import fit_mixtures, fit_readouts, label_axes, reader, sparse_axes
 from xcebra.recording import Recording, as_labels
 from xcebra.sampling import TimeOffset
 from xcebra.settings import RECIPES
 from xcebra.training import TrainConfig, train
+
+BASES = ("raw", "label", "sparse")
 
 
 class XCEBRA(TransformerMixin, BaseEstimator):
@@ -84,8 +97,15 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         Every setting as resolved.
     encoder_ : Encoder
         The trained torch module, from raw activity to embedding.
+    decoder_ : Decoder
+        The torch module from embedding to expected activity.
+    variance_explained_ : dict of str to ndarray of shape (n_neurons,)
+        Share of each neuron's variance the decoder explains: ``"all"``, and what each block alone
+        moves. On held-out samples, if there are any.
     readout_ : dict of str to Readout
         Linear map from each label's block to the label.
+    mixture_ : dict of str to Mixture
+        For each label, the mixture with the time block that the sparse basis undoes.
     neuron_names_ : tuple of str
     n_features_in_ : int
     feature_names_in_ : ndarray of str
@@ -150,7 +170,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         epochs: Iterable[tuple[int, int]] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> XCEBRA:
-        """Train the encoder.
+        """Train the encoder, then the decoder.
 
         Parameters
         ----------
@@ -188,6 +208,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             unit_blocks=list(plan.blocks.values()) if self.distance == "cosine" else None,
             generator=torch.Generator().manual_seed(plan.config.seed),
         ).to(device)
+        progress = sys.stderr.isatty() if self.progress is None else bool(self.progress)
         history = train(
             encoder,
             recording,
@@ -195,9 +216,16 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             plan.objectives(plan.training),
             plan.config,
             device=device,
-            progress=sys.stderr.isatty() if self.progress is None else self.progress,
+            progress=progress,
             checkpoint=None if checkpoint is None else Path(checkpoint),
             fingerprint="" if checkpoint is None else plan.fingerprint(recording),
+        )
+        learn, judge = plan.training, plan.held_out
+        if judge is None:
+            learn, judge = plan.training.split(settings.HELD_OUT)
+            learn, judge = (learn, judge) if judge.size else (plan.training, plan.training)
+        decoder = fit_decoder(
+            encoder, plan.inputs, recording, learn, judge, plan.decoder, progress=progress
         )
         told = {name: plain(value) for name, value in params.items()}
         self.encoder_ = encoder
@@ -206,7 +234,12 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         self.config_ = {**told, **plan.describe(), "device": str(device)}
         self.config_["random_state"] = plan.config.seed
         self.neuron_names_ = recording.neuron_names
+        self.decoder_ = decoder
+        self.variance_explained_ = variance_explained(
+            encoder, decoder, recording, judge, plan.blocks, plan.config.seed
+        )
         self.readout_ = fit_readouts(encoder, recording, plan)
+        self.mixture_ = fit_mixtures(encoder, decoder, recording, plan, self.readout_)
         self.goodness_of_fit_ = _judge(encoder, recording, plan, history)
         return self
 
@@ -227,65 +260,136 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return embed(self.encoder_, self._recording(X, epochs=epochs))
 
+    def inverse_transform(self, Z: Any) -> NDArray[np.float32]:
+        """The activity that the decoder expects for points of the embedding.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_times, n_latents)
+
+        Returns
+        -------
+        ndarray of shape (n_times, n_neurons)
+            As recorded: not standardised.
+        """
+        check_is_fitted(self)
+        points = check_array(Z, dtype=np.float32, input_name="Z")
+        n_latents = max(block.stop for block in self.blocks_.values())
+        if points.shape[1] != n_latents:
+            raise ValueError(
+                f"Z has {points.shape[1]} columns, but the embedding has {n_latents} latents"
+            )
+        with torch.no_grad():
+            return self.decoder_(torch.from_numpy(points).to(self.decoder_.mean)).cpu().numpy()
+
     def attribute(
         self,
         X: Any,
         *,
         method: str | None = None,
         aggregate: str = "mean",
+        block: Any = None,
         basis: str | None = None,
         smooth: int | None = None,
         units: str = "standardised",
+        keep_time: bool | str | Path = False,
         epochs: Iterable[tuple[int, int]] | None = None,
+        batch_size: int | None = None,
     ) -> AttributionMap:
         """Attribute the latents to the neurons, over the samples given.
 
         Parameters
         ----------
         X : array-like of shape (n_times, n_neurons), DataFrame or Recording
-        method : {"inverted-gradient", "gradient"} or None
-            None is the recipe's best.
-        aggregate : {"mean", "max", "sum"}
-            Over time, of absolute values.
-        basis : {"raw", "label"} or None
-            Axes inside a label's block: as learned, or along the label's own columns.
+        method : str or None
+            ``"decoder-gradient"``: how each neuron's expected activity moves with each latent.
+            ``"inverted-gradient"``: the paper's, the pseudo-inverse of the encoder's Jacobian.
+            ``"gradient"``: the Jacobian itself. ``"integrated-gradients"``, ``"shap-zeros"``,
+            ``"shap-shuffled"``, ``"feature-ablation"``: contributions of each neuron to each
+            latent, against zero activity or against shuffled entries. None is the recipe's best.
+        aggregate : {"mean", "max", "sum", "median"}
+            Over time, of absolute values; the median needs ``keep_time=True``.
+        block : str, slice, array-like or None
+            What to attribute: a block's name, latents, or directions of the embedding, of shape
+            (n, n_latents), which are made orthonormal in order. None is everything.
+        basis : {"raw", "label", "sparse"} or None
+            Axes of the embedding: as learned; inside a label's block along the label's own
+            columns; or those with the mixture undone that correlated factors make.
         smooth : int or None
             Neighbours in the embedding over which each Jacobian is averaged; 1 is none.
         units : {"standardised", "raw"}
-            Neurons in units of their standard deviation, or as recorded.
+            Neurons in units of their standard deviation, or as recorded. Contributions have the
+            unit of their latent, and do not change.
+        keep_time : bool or path
+            Keep the map of every sample, in memory or, if it is large or a path is given, in a
+            file.
         epochs : list of (start, stop), optional
             Samples to aggregate over.
+        batch_size : int or None
+            Samples at a time; it changes speed and memory, not the map.
         """
         check_is_fitted(self)
         recipe = RECIPES[self.recipe]
-        method = recipe.method if method is None else method
-        basis = recipe.basis if basis is None else basis
+        cosine = self.config_["similarity"] == "cosine"
+        directions = block is not None and not isinstance(block, (str, slice))
+        if method is None:
+            method = recipe.method
+        problems: list[str] = []
+        if basis is None:
+            basis = "raw" if directions else recipe.basis
+            # There is no constant mixture to undo on a sphere.
+            basis = "label" if cosine and basis == "sparse" else basis
+        elif directions and basis != "raw":
+            problems.append(
+                f"block gives directions of the embedding as learned, so basis must be 'raw', "
+                f"got {basis!r}"
+            )
+        elif cosine and basis == "sparse":
+            problems.append("basis='sparse' needs distance='euclidean'; use 'label' or 'raw'")
         if smooth is None:
             # Jacobians of points on a sphere lie in its tangent planes: averaging would tilt them.
-            smooth = 1 if self.config_["similarity"] == "cosine" else recipe.smooth
-        problems: list[str] = []
-        settings.choice(problems, "method", method, METHODS)
-        settings.choice(problems, "aggregate", aggregate, AGGREGATES)
-        settings.choice(problems, "basis", basis, BASES)
-        settings.choice(problems, "units", units, UNITS)
-        settings.number(problems, "smooth", smooth, least=1, whole=True)
-        if problems:
-            raise ValueError("; ".join(problems))
-        self._warn_unlearned()
-        recording = self._recording(X, epochs=epochs)
-        made = attribution_map(
-            self.encoder_,
-            recording,
-            recording.epochs.indices(),
-            self.blocks_,
-            tuple(self.get_feature_names_out()),
+            plain_derivative = method in ("inverted-gradient", "gradient")
+            smooth = recipe.smooth if plain_derivative and not cosine else 1
+        check_options(
+            problems,
             method=method,
-            basis=label_axes(self.readout_, self.blocks_) if basis == "label" else None,
-            smooth=smooth,
-            units=units,
             aggregate=aggregate,
+            smooth=smooth,
+            keep_time=keep_time,
+            batch_size=batch_size,
         )
-        return replace(made, made={**made.made, "basis": basis})
+        choice(problems, "basis", basis, BASES)
+        choice(problems, "units", units, UNITS)
+        raise_if(problems)
+        names = Names(
+            self.neuron_names_, tuple(map(str, self.get_feature_names_out())), self.blocks_
+        )
+        select, chosen = choose(names, block)
+        recording = self._recording(X, epochs=epochs)
+        self._warn_unlearned(chosen.blocks)
+        axes = {
+            "raw": lambda: None,
+            "label": lambda: label_axes(self.readout_, self.blocks_),
+            "sparse": lambda: sparse_axes(self.readout_, self.mixture_, self.blocks_),
+        }[basis]()
+        options = Options(
+            method,
+            axes,
+            select,
+            smooth,
+            aggregate,
+            keep_time if isinstance(keep_time, bool) else Path(keep_time),
+            batch_size,
+            self.config_["random_state"],
+        )
+        amap = make_map(
+            view_of_model(self.encoder_, self.decoder_, method, units),
+            reader(self.encoder_, recording),
+            recording.epochs.indices(),
+            chosen,
+            options,
+        )
+        return replace(amap, made={**amap.made, "basis": basis, "units": units})
 
     def score(self, X: Any, y: Any = None) -> float:
         """Variance of the labels explained linearly by their blocks, by the fit's own readout.
@@ -393,9 +497,11 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         times = recording.epochs.indices()
         return margin(objective, torch.from_numpy(embedding)[times], times, config)
 
-    def _warn_unlearned(self) -> None:
+    def _warn_unlearned(self, shown: Mapping[str, slice]) -> None:
         for name, fit in self.goodness_of_fit_.items():
-            if fit.learned is False:
+            # Directions and slices may lie in any block.
+            concerned = name in shown or not set(shown) <= set(self.blocks_)
+            if fit.learned is False and concerned:
                 warn(
                     f"{name!r} was not learned better than chance on held-out samples "
                     f"(loss {fit.loss:.2f}, chance {fit.chance:.2f}): do not read its map",

@@ -41,6 +41,13 @@ class Linearised:
         way = zip(self.layers, self.inputs, strict=True)
         return _carry(way, self.inputs[0], tangents, back=False)
 
+    def jacobian(self) -> Float[Tensor, "sample latent ..."]:
+        """The whole Jacobian: rows pulled back or, if inputs are fewer, tangents pushed forward."""
+        few_inputs = self.inputs[0].ndim == 2 and self.inputs[0].shape[1] < self.output.shape[1]
+        if few_inputs and all(_is_known(layer) for layer in self.layers):
+            return self.pushforward().mT
+        return self.pullback()
+
 
 def flat_layers(network: nn.Module) -> tuple[nn.Module, ...]:
     """The layers of a network, through any nesting of `torch.nn.Sequential`."""
@@ -64,15 +71,8 @@ def linearise(
 def jacobian(
     network: nn.Module | tuple[nn.Module, ...], x: Float[Tensor, "sample ..."]
 ) -> Float[Tensor, "sample latent ..."]:
-    """Jacobian of every output by every input, at every sample, in one pass.
-
-    Rows are pulled back, or tangents pushed forward if there are fewer inputs than outputs.
-    """
-    at = linearise(network, x)
-    few_inputs = x.ndim == 2 and x.shape[1] < at.output.shape[1]
-    if few_inputs and all(_is_known(layer) for layer in at.layers):
-        return at.pushforward().mT
-    return at.pullback()
+    """Jacobian of every output by every input, at every sample, in one pass."""
+    return linearise(network, x).jacobian()
 
 
 def penalty(

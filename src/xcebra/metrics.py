@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import sklearn.metrics
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
+from scipy.stats import rankdata
 
-from xcebra.attribution import AttributionMap
+from xcebra.maps import AttributionMap
+
+Array = NDArray[np.float64]
+Truth = Mapping[str, Any] | NDArray[np.bool_]
+
+
+class RocCurve(NamedTuple):
+    """False and true positive rates at falling thresholds, each of shape (n_thresholds,)."""
+
+    false_positive: Array
+    true_positive: Array
+    thresholds: Array
+
+
+class Gap(NamedTuple):
+    """How far connected scores lie above unconnected ones: floats, or one number per step.
+
+    ``mean`` is the difference of the means, ``worst`` the smallest connected score less the largest
+    unconnected one: above zero, a threshold separates them without error.
+    """
+
+    mean: Any
+    worst: Any
 
 
 def auroc(
     amap: AttributionMap,
-    ground_truth: Mapping[str, Any] | NDArray[np.bool_],
+    ground_truth: Truth,
     *,
     block: str,
     factor: str | None = None,
     score: str = "entries",
-) -> float:
+    each_step: bool = False,
+) -> Any:
     """Area under the ROC curve of a block's attribution against the known connections.
 
     Parameters
@@ -32,7 +56,117 @@ def auroc(
         Which factor of the ground truth it stands for; needed if there are several.
     score : {"entries", "block"}
         Every (neuron, latent) entry of the block, as in the paper, or one score per neuron.
+    each_step : bool
+        One number for every time step, of a map made with ``keep_time=True``.
+
+    Returns
+    -------
+    float, or ndarray of shape (n_times,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> score = np.array([0.9, 0.2, 0.8, 0.1])
+    >>> amap = AttributionMap(
+    ...     score[:, None], {"label": score}, {"label": slice(0, 1)}, tuple("abcd"), ("label0",)
+    ... )
+    >>> auroc(amap, np.array([True, False, True, False]), block="label")
+    1.0
     """
+    truth, scores = _labelled(amap, ground_truth, block, factor, score, each_step)
+    ranks = rankdata(scores, axis=1)
+    n_true = int(truth.sum())
+    n_pairs = n_true * (len(truth) - n_true)
+    return _answer((ranks[:, truth].sum(axis=1) - n_true * (n_true + 1) / 2) / n_pairs, each_step)
+
+
+def roc_curve(
+    amap: AttributionMap,
+    ground_truth: Truth,
+    *,
+    block: str,
+    factor: str | None = None,
+    score: str = "entries",
+) -> RocCurve:
+    """The curve whose area `auroc` gives; arguments as there."""
+    truth, scores = _labelled(amap, ground_truth, block, factor, score, False)
+    return RocCurve(*sklearn.metrics.roc_curve(truth, scores[0]))
+
+
+def average_precision(
+    amap: AttributionMap,
+    ground_truth: Truth,
+    *,
+    block: str,
+    factor: str | None = None,
+    score: str = "entries",
+    each_step: bool = False,
+) -> Any:
+    """Mean precision over the connected entries, each at its own score; arguments as `auroc`.
+
+    Unlike auROC it is low when few are connected and many unconnected ones score as high.
+    """
+    truth, scores = _labelled(amap, ground_truth, block, factor, score, each_step)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    ranked = np.take_along_axis(scores, order, axis=1)
+    hits = truth[order]
+    n = len(truth)
+    precision = np.cumsum(hits, axis=1) / np.arange(1, n + 1)
+    # Equal scores are passed together: each counts at the last of its equals.
+    is_last = np.column_stack([ranked[:, 1:] != ranked[:, :-1], np.ones(len(ranked), bool)])
+    last = np.where(is_last, np.arange(n), n)
+    last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
+    found = (np.take_along_axis(precision, last, axis=1) * hits).sum(axis=1) / hits.sum(axis=1)
+    return _answer(found, each_step)
+
+
+def accuracy(
+    amap: AttributionMap,
+    ground_truth: Truth,
+    *,
+    block: str,
+    factor: str | None = None,
+    score: str = "block",
+    threshold: float = 0.0,
+    each_step: bool = False,
+) -> Any:
+    """Share of right decisions when z-scores above a threshold count as connected.
+
+    Scores are standardised over all that are decided on: the block's neurons, or its entries. Other
+    arguments as `auroc`.
+    """
+    truth, scores = _labelled(amap, ground_truth, block, factor, score, each_step)
+    spread = scores.std(axis=1, keepdims=True)
+    z = (scores - scores.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
+    return _answer(((z > threshold) == truth).mean(axis=1), each_step)
+
+
+def gap(
+    amap: AttributionMap,
+    ground_truth: Truth,
+    *,
+    block: str,
+    factor: str | None = None,
+    score: str = "block",
+    each_step: bool = False,
+) -> Gap:
+    """How far connected scores lie above unconnected ones; arguments as `auroc`."""
+    truth, scores = _labelled(amap, ground_truth, block, factor, score, each_step)
+    connected, unconnected = scores[:, truth], scores[:, ~truth]
+    mean = connected.mean(axis=1) - unconnected.mean(axis=1)
+    worst = connected.min(axis=1) - unconnected.max(axis=1)
+    return Gap(_answer(mean, each_step), _answer(worst, each_step))
+
+
+def _labelled(
+    amap: AttributionMap,
+    ground_truth: Truth,
+    block: str,
+    factor: str | None,
+    score: str,
+    each_step: bool,
+) -> tuple[NDArray[np.bool_], Array]:
+    """The truth, and scores of shape (1 or n_times, n) to hold against it."""
     truth = np.asarray(_factor(ground_truth, factor), dtype=bool)
     n_neurons = len(amap.values)
     if truth.shape != (n_neurons,):
@@ -41,16 +175,31 @@ def auroc(
         )
     if truth.all() or not truth.any():
         raise ValueError(
-            f"ground_truth connects {int(truth.sum())} of {n_neurons} neurons; auROC needs both "
-            "connected and unconnected ones: choose another factor"
+            f"ground_truth connects {int(truth.sum())} of {n_neurons} neurons; a map can only be "
+            "judged by both connected and unconnected ones: choose another factor"
         )
     if score not in ("entries", "block"):
         raise ValueError(f"score must be 'entries' or 'block', got {score!r}")
-    per_neuron = amap.block(block)
-    if score == "block":
-        return float(roc_auc_score(truth, per_neuron))
-    entries = amap.values[:, amap.blocks[block]]
-    return float(roc_auc_score(np.repeat(truth, entries.shape[1]), entries.ravel()))
+    amap.block(block)
+    where = amap.blocks[block]
+    if each_step:
+        if amap.steps is None:
+            raise ValueError(
+                "each_step=True needs the map of every time step; make it with "
+                "attribute(..., keep_time=True)"
+            )
+        if score == "block":
+            return truth, amap.steps.norms(where).astype(np.float64)
+        entries = np.abs(amap.steps.maps[:, :, where]).astype(np.float64)
+    elif score == "block":
+        return truth, amap.block(block)[None]
+    else:
+        entries = amap.values[None, :, where]
+    return np.repeat(truth, entries.shape[2]), entries.reshape(len(entries), -1)
+
+
+def _answer(found: Array, each_step: bool) -> Any:
+    return found if each_step else float(found[0])
 
 
 def _factor(ground_truth: Any, factor: str | None) -> Any:

@@ -10,12 +10,15 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from xcebra.basis import Mixture
+from xcebra.decoder import Decoder
 from xcebra.diagnostics import GoodnessOfFit
 from xcebra.encoder import Encoder, Inputs
 from xcebra.readout import Readout
 from xcebra.storage import read_tensors, under, write_tensors
 
 _KIND = "xcebra-model"
+_MIXTURE = ("weights", "before", "after")
 
 Model = TypeVar("Model")
 
@@ -27,6 +30,12 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
     for name, readout in model.readout_.items():
         tensors[f"weights/{name}"] = torch.from_numpy(readout.weights)
         tensors[f"intercept/{name}"] = torch.from_numpy(readout.intercept)
+    tensors |= {f"decoder/{k}": v for k, v in model.decoder_.state_dict().items()}
+    for name, share in model.variance_explained_.items():
+        tensors[f"variance/{name}"] = torch.from_numpy(share)
+    for name, mixture in model.mixture_.items():
+        for part in _MIXTURE:
+            tensors[f"mixture/{name}/{part}"] = torch.from_numpy(getattr(mixture, part))
     names = getattr(model, "feature_names_in_", None)
     header = {
         "params": {k: plain(v) for k, v in model.get_params(deep=False).items()},
@@ -34,6 +43,8 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
         "blocks": [[name, b.start, b.stop] for name, b in model.blocks_.items()],
         "goodness_of_fit": {k: asdict(v) for k, v in model.goodness_of_fit_.items()},
         "history": list(model.history_),
+        "variance_explained": list(model.variance_explained_),
+        "mixture": {name: mixture.gap for name, mixture in model.mixture_.items()},
         "neuron_names": list(model.neuron_names_),
         "feature_names_in": None if names is None else list(names),
     }
@@ -54,16 +65,29 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
         for name in model.blocks_
         if name != "time"
     }
+    model.variance_explained_ = {
+        name: tensors[f"variance/{name}"].numpy() for name in header["variance_explained"]
+    }
+    model.mixture_ = {
+        name: Mixture(
+            **{part: tensors[f"mixture/{name}/{part}"].numpy() for part in _MIXTURE}, gap=gap
+        )
+        for name, gap in header["mixture"].items()
+    }
     state = under(tensors, "encoder/")
+    inputs = Inputs(*(state[k].double().numpy() for k in ("mean", "scale", "loadings")))
+    n_latents = max(block.stop for block in model.blocks_.values())
     cosine = model.config_["similarity"] == "cosine"
+    unit_blocks = list(model.blocks_.values()) if cosine else None
     model.encoder_ = Encoder(
-        Inputs(*(state[k].double().numpy() for k in ("mean", "scale", "loadings"))),
-        max(block.stop for block in model.blocks_.values()),
-        limit=model.config_["limit"],
-        unit_blocks=list(model.blocks_.values()) if cosine else None,
+        inputs, n_latents, limit=model.config_["limit"], unit_blocks=unit_blocks
     )
     model.encoder_.load_state_dict(state)
     model.encoder_.to(device)
+    unit = torch.ones(n_latents)
+    model.decoder_ = Decoder(inputs, unit, unit, unit_blocks=unit_blocks)
+    model.decoder_.load_state_dict(under(tensors, "decoder/"))
+    model.decoder_.to(device)
     model.neuron_names_ = tuple(header["neuron_names"])
     model.n_features_in_ = len(state["mean"])
     if header["feature_names_in"] is not None:

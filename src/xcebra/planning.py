@@ -20,6 +20,7 @@ from sklearn.utils import check_random_state
 from xcebra import settings
 from xcebra.batches import Objective, Regression
 from xcebra.caveats import SilentNeuronWarning, warn
+from xcebra.decoder import DecoderConfig
 from xcebra.encoder import Inputs
 from xcebra.epochs import Epochs
 from xcebra.labels import Label, check_varies, delayed, make_label, warn_missing
@@ -47,6 +48,7 @@ class Plan:
     training: Epochs
     held_out: Epochs | None
     config: TrainConfig
+    decoder: DecoderConfig
     recipe: Recipe
     regression: bool
     time_on: str
@@ -105,6 +107,8 @@ class Plan:
             "exclude_self": self.recipe.exclude_self,
             "project": self.recipe.project,
             "limit": self.recipe.limit,
+            "decoder_steps": self.decoder.steps,
+            "decoder_learning_rate": self.decoder.learning_rate,
             "n_components": int(self.inputs.loadings.shape[1]),
             "n_training": self.training.size,
             "n_held_out": 0 if self.held_out is None else self.held_out.size,
@@ -166,6 +170,14 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         penalty_samples=recipe.penalty_samples,
         seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
     )
+    # The decoder's share of the fit stays the same when the user asks for fewer or more steps.
+    share = config.steps / recipe.steps
+    decoder = DecoderConfig(
+        steps=max(1, round(recipe.decoder_steps * share)),
+        batch_size=min(1024, training.size),
+        learning_rate=recipe.decoder_learning_rate,
+        seed=config.seed,
+    )
     return Plan(
         tuple(labels),
         {name: spec.delay for name, spec in specs.items()},
@@ -175,6 +187,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         training,
         held_out,
         config,
+        decoder,
         recipe,
         regression,
         params["time_on"],

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from xcebra.attribution import AttributionMap
+    from xcebra.maps import AttributionMap
 
 _MOST_NAMES = 40
+_MOST_BINS = 600
 _CONNECTED, _UNCONNECTED = "#1f6f8b", "#c8ccd0"
 
 
@@ -80,6 +81,49 @@ def block_scores(
     if truth is not None:
         ax.legend(frameon=False)
     _open(ax)
+    return ax
+
+
+def scores_over_time(
+    amap: AttributionMap, block: str, *, ax: Axes | None = None, order: Any = None
+) -> Axes:
+    """Heat map of a block's score, neurons by time; long recordings are averaged in bins.
+
+    Parameters
+    ----------
+    amap : AttributionMap
+        Made with ``keep_time=True``.
+    block : str
+    ax : Axes, optional
+    order : array-like of int, optional
+        Neurons from top to bottom; as recorded if not given.
+    """
+    amap.block(block)
+    if amap.steps is None:
+        raise ValueError(
+            "scores over time need the map of every time step; make it with "
+            "attribute(..., keep_time=True)"
+        )
+    ax = _axes(ax, size=(7.0, 4.0))
+    norms = amap.steps.norms(amap.blocks[block])
+    edges = np.unique(np.linspace(0, len(norms), _MOST_BINS + 1).astype(int))
+    binned = np.add.reduceat(norms, edges[:-1], axis=0) / np.diff(edges)[:, None]
+    chosen = np.arange(norms.shape[1]) if order is None else np.asarray(order)
+    times = amap.steps.times
+    image = ax.imshow(
+        binned[:, chosen].T,
+        aspect="auto",
+        cmap="magma_r",
+        vmin=0,
+        interpolation="nearest",
+        extent=(float(times[0]), float(times[-1] + 1), len(chosen) - 0.5, -0.5),
+    )
+    _name_neurons(ax, tuple(amap.neuron_names[i] for i in chosen))
+    ax.set_xlabel("sample")
+    ax.set_ylabel("neuron")
+    ax.set_title(f"score for {block!r} over time")
+    figure: Any = ax.figure
+    figure.colorbar(image, ax=ax, label="|attribution|")
     return ax
 
 

@@ -1,18 +1,25 @@
-"""The linear way from a label's block to the label, and the axes that follow from it."""
+"""Axes of the embedding: along the labels, and where the map is sparse."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from xcebra.attribution import Options, moments, view_of_model
+from xcebra.basis import Mixture, sparsest
+from xcebra.decoder import Decoder
 from xcebra.encoder import Encoder, embed
+from xcebra.epochs import IntArray
 from xcebra.planning import Plan
 from xcebra.recording import Recording
 
 _MOST_ROWS = 50_000
+_MOST_MAPS = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,3 +77,51 @@ def label_axes(readouts: Mapping[str, Readout], blocks: Mapping[str, slice]) -> 
             rest = np.linalg.svd(readout.weights)[2][n_columns:]
             axes[blocks[name], blocks[name]] = np.concatenate([readout.weights, rest])
     return axes
+
+
+def fit_mixtures(
+    encoder: Encoder,
+    decoder: Decoder,
+    recording: Recording,
+    plan: Plan,
+    readouts: Mapping[str, Readout],
+) -> dict[str, Mixture]:
+    """For each label, what the time block's columns must add to its own to make them sparse.
+
+    A label's block follows that label alone, while the time block, whose innovations the time
+    objective keeps apart from the labels', takes a share of every label it is correlated with. So
+    the columns of labels are mixed with those of time, and no others are. On the sphere there is
+    no constant mixture to undo.
+    """
+    if "time" not in plan.blocks or plan.config.similarity == "cosine":
+        return {}
+    times = plan.training.indices()
+    times = times[:: max(1, len(times) // _MOST_MAPS)]
+    found = moments(
+        view_of_model(encoder, decoder, "decoder-gradient", "standardised"),
+        reader(encoder, recording),
+        times,
+        Options("decoder-gradient", label_axes(readouts, plan.blocks)),
+    )
+    time = plan.blocks["time"]
+    others = np.arange(time.start, time.stop)
+    return {label.name: sparsest(found, plan.blocks[label.name], others) for label in plan.labels}
+
+
+def sparse_axes(
+    readouts: Mapping[str, Readout],
+    mixtures: Mapping[str, Mixture],
+    blocks: Mapping[str, slice],
+) -> NDArray[np.float64]:
+    """Label axes with the mixture of each label's columns undone; ``z_new = axes @ z``."""
+    axes = label_axes(readouts, blocks)
+    undo = np.eye(len(axes))
+    for name, mixture in mixtures.items():
+        # The inverse of adding columns of time to those of a label.
+        undo[blocks["time"], blocks[name]] = -mixture.weights
+    return undo @ axes
+
+
+def reader(encoder: Encoder, recording: Recording) -> Callable[[IntArray], Tensor]:
+    """Raw samples of a recording, where the encoder is."""
+    return lambda times: torch.from_numpy(recording.rows(times)).to(encoder.loadings.device)

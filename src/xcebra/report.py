@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xcebra import plots
-from xcebra.attribution import AttributionMap
 from xcebra.diagnostics import GoodnessOfFit
 from xcebra.estimator import XCEBRA
+from xcebra.maps import AttributionMap
+from xcebra.storage import atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,9 +97,8 @@ def write_report(
         f"<body>{''.join(sections)}</body></html>\n"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(page, encoding="utf-8")
-    os.replace(temporary, path)
+    with atomically(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
     return path
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from xcebra.caveats import ShortRecordingWarning, warn
+from xcebra.checks import choice, number, raise_if
 from xcebra.epochs import Epochs
 from xcebra.labels import KINDS, Label, LabelSpec
 
@@ -21,7 +22,8 @@ _DEFAULT_TIME_DIMS = 4
 class Recipe:
     """A complete set of choices; None means that the data decides.
 
-    ``smooth`` and ``basis`` are how a map is made when the user does not say.
+    ``method``, ``basis`` and ``smooth`` are how a map is made when the user does not say;
+    ``smooth`` is for derivatives of the encoder, the decoder's need none.
     """
 
     steps: int
@@ -36,6 +38,8 @@ class Recipe:
     project: bool
     limit: float
     penalty_samples: int
+    decoder_steps: int
+    decoder_learning_rate: float
     method: str
     basis: str
     smooth: int
@@ -55,8 +59,10 @@ RECIPES: Mapping[str, Recipe] = {
         project=True,
         limit=5.0,
         penalty_samples=256,
-        method="inverted-gradient",
-        basis="label",
+        decoder_steps=1500,
+        decoder_learning_rate=2e-3,
+        method="decoder-gradient",
+        basis="sparse",
         smooth=16,
     ),
     "paper": Recipe(
@@ -73,39 +79,13 @@ RECIPES: Mapping[str, Recipe] = {
         # At temperature 1 and steps of 0.1 the optimum has the unit box at +-7.07.
         limit=10.0,
         penalty_samples=256,
+        decoder_steps=1500,
+        decoder_learning_rate=2e-3,
         method="inverted-gradient",
         basis="raw",
         smooth=1,
     ),
 }
-
-
-def choice(problems: list[str], name: str, value: Any, allowed: Any) -> None:
-    """Note a problem if a value is not among those allowed."""
-    if value not in tuple(allowed):
-        problems.append(f"{name} must be one of {list(allowed)}, got {value!r}")
-
-
-def number(
-    problems: list[str],
-    name: str,
-    value: Any,
-    *,
-    least: float,
-    whole: bool = False,
-    above: bool = False,
-) -> None:
-    """Note a problem if a value is not a number in range; None passes."""
-    if value is None:
-        return
-    kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
-    sort = "a whole number" if whole else "a number"
-    limit = f" above {least:g}" if above else f" of {least:g} or more"
-    limit = "" if least == -np.inf else limit
-    is_number = isinstance(value, kinds) and not isinstance(value, bool)
-    # Written so that NaN fails too.
-    if not is_number or not np.isfinite(value) or not (value > least if above else value >= least):
-        problems.append(f"{name} must be {sort}{limit}, got {value!r}")
 
 
 def check_parameters(params: Mapping[str, Any]) -> None:
@@ -130,8 +110,7 @@ def check_parameters(params: Mapping[str, Any]) -> None:
     number(problems, "jacobian_weight", params["jacobian_weight"], least=0)
     if params["progress"] not in (None, True, False):
         problems.append(f"progress must be True, False or None, got {params['progress']!r}")
-    if problems:
-        raise ValueError("; ".join(problems))
+    raise_if(problems)
 
 
 def named(
@@ -158,8 +137,7 @@ def label_specs(params: Mapping[str, Any], names: list[str]) -> dict[str, LabelS
         number(problems, f"label_delay[{name!r}]", delay, least=-np.inf, whole=True)
     if "time" in names:
         problems.append("'time' names the time block and cannot be a label; rename that label")
-    if problems:
-        raise ValueError("; ".join(problems))
+    raise_if(problems)
     return {name: LabelSpec(kinds[name], int(delays[name] or 0)) for name in names}
 
 
@@ -193,8 +171,7 @@ def resolve_blocks(
         dims = {name: widths[name] if given is None else given for name in order}
     for name, dim in dims.items():
         number(problems, f"label_dims[{name!r}]", dim, least=1, whole=True)
-    if problems:
-        raise ValueError("; ".join(problems))
+    raise_if(problems)
     total = sum(dims.values())
     time_dims = params["time_dims"]
     if regression:
@@ -218,8 +195,7 @@ def resolve_blocks(
             f"label_dims and time_dims ask for {total} + {time_dims} latents, but {n_neurons} "
             "neurons cannot identify more latents than there are neurons; ask for fewer"
         )
-    if problems:
-        raise ValueError("; ".join(problems))
+    raise_if(problems)
     blocks, at = {}, 0
     for name in order:
         blocks[name] = slice(at, at + dims[name])

@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,6 @@ def write_tensors(
     header : mapping
         Anything JSON can say.
     """
-    path = Path(path)
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps(header, sort_keys=True)
     metadata = {
@@ -44,20 +44,29 @@ def write_tensors(
         "header": text,
         "sha256": _digest(kind, str(FORMAT_VERSION), text, plain),
     }
+    with atomically(path) as temporary:
+        temporary.write_bytes(save(plain, metadata))
+
+
+@contextmanager
+def atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A file to write beside ``path``; it takes that name if all goes well, else it is removed."""
+    path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}"
         )
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    os.close(handle)
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(save(plain, metadata))
-            file.flush()
+        yield temporary
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

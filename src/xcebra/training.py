@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +21,7 @@ from xcebra.checkpoints import History, TrainState
 from xcebra.encoder import Encoder
 from xcebra.epochs import Epochs
 from xcebra.infonce import chance_level, infonce
+from xcebra.interrupts import deferred_interrupt
 from xcebra.jacobian import linearise, penalty
 from xcebra.recording import Recording
 
@@ -92,7 +89,7 @@ def train(
     batch = Batches(recording, epochs, objectives, config.batch_size, device)
     saved = time.monotonic()
     step = first
-    with _deferred_interrupt() as interrupted, _bar(config, first, progress) as bar:
+    with deferred_interrupt() as interrupted, _bar(config, first, progress) as bar:
         for step in range(first, config.steps):
             if interrupted():
                 if step == 0:
@@ -197,27 +194,6 @@ def _loss(
         include_positive=config.include_positive,
     )
     return loss, chance_level(len(negatives), config.include_positive)
-
-
-@contextmanager
-def _deferred_interrupt() -> Iterator[Any]:
-    """Let Ctrl-C ask for an end after the current step; a second one raises at once."""
-    asked = False
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-
-    def ask(signum: int, frame: Any) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _bar(config: TrainConfig, first: int, progress: bool) -> tqdm:

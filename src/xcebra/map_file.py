@@ -1,0 +1,175 @@
+"""An attribution map as a netCDF file, a labelled dataset or a table."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5netcdf
+import h5py
+import numpy as np
+
+from xcebra.maps import AttributionMap, Steps
+from xcebra.storage import atomically
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from xarray import Dataset
+
+_KIND = "xcebra-map"
+_FORMAT_VERSION = 1
+_ATTRIBUTION = "attribution"
+
+
+def to_xarray(amap: AttributionMap) -> Dataset:
+    """Values, scores and, if they were kept, the maps of single steps, with named axes."""
+    try:
+        import xarray
+    except ImportError as error:
+        raise ImportError(
+            "to_xarray needs xarray; install it with: pip install 'xcebra[xarray]'"
+        ) from error
+    coordinates, variables = _contents(amap)
+    dataset = xarray.Dataset(
+        {name: (dims, np.asarray(data)) for name, (dims, data) in variables.items()},
+        {name: (dims, np.asarray(data)) for name, (dims, data) in coordinates.items()},
+        _attributes(amap),
+    )
+    return dataset
+
+
+def to_pandas(amap: AttributionMap) -> DataFrame:
+    """One row per neuron: ``("score", block)`` columns, then ``("value", latent)`` columns."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(
+            "to_pandas needs pandas; install it with: pip install 'xcebra[pandas]'"
+        ) from error
+    columns = [("score", name) for name in amap.blocks]
+    columns += [("value", name) for name in amap.latent_names]
+    return pandas.DataFrame(
+        np.column_stack([*(amap.scores[name] for name in amap.blocks), amap.values]),
+        index=pandas.Index(amap.neuron_names, name="neuron"),
+        columns=pandas.MultiIndex.from_tuples(columns),
+    )
+
+
+def write_map(path: str | os.PathLike[str], amap: AttributionMap) -> None:
+    """Write a map; any netCDF reader finds named axes in it."""
+    coordinates, variables = _contents(amap)
+    text = h5py.string_dtype()
+    with atomically(path) as temporary, h5netcdf.File(temporary, "w") as file:
+        file.dimensions = {
+            "neuron": len(amap.neuron_names),
+            "latent": len(amap.latent_names),
+            "block": len(amap.blocks),
+        }
+        if amap.steps is not None:
+            file.dimensions["time"] = len(amap.steps)
+        for name, (dims, data) in {**coordinates, **variables}.items():
+            if name == _ATTRIBUTION and amap.steps is not None:
+                # In one piece, so that it can be mapped into memory when it is read.
+                variable = file.create_variable(name, dims, np.float32)
+                at = 0
+                for part in amap.steps.parts():
+                    variable[at : at + len(part)] = part
+                    at += len(part)
+            elif data.dtype.kind in "UO":
+                file.create_variable(name, dims, text, data=data.astype(object))
+            else:
+                file.create_variable(name, dims, data.dtype, data=data)
+        for name, (dims, _) in variables.items():
+            if "latent" in dims:
+                file[name].attrs["coordinates"] = "latent_block"
+        for name, value in _attributes(amap).items():
+            file.attrs[name] = value
+
+
+def read_map(path: str | os.PathLike[str]) -> AttributionMap:
+    """Read a map written by `write_map`.
+
+    Raises
+    ------
+    FileNotFoundError
+    ValueError
+        If the file is damaged, is not a map, or comes from a newer version of the package.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {str(path)!r}")
+    try:
+        with h5netcdf.File(path, "r") as file:
+            kind, number = file.attrs.get("kind"), int(file.attrs.get("format_version", 0))
+            if kind != _KIND:
+                raise ValueError(f"{str(path)!r} is a netCDF file, but not an attribution map")
+            if number > _FORMAT_VERSION:
+                raise ValueError(
+                    f"{str(path)!r} has format version {number}, but this version of xcebra knows "
+                    f"{_FORMAT_VERSION} at most; upgrade xcebra"
+                )
+            return _read(path, file)
+    except (OSError, KeyError, RuntimeError) as error:
+        raise ValueError(
+            f"{str(path)!r} is damaged or not an attribution map ({error}); write it again"
+        ) from None
+
+
+def _read(path: Path, file: Any) -> AttributionMap:
+    def words(name: str) -> list[str]:
+        return [w.decode() if isinstance(w, bytes) else str(w) for w in file[name][...]]
+
+    blocks, at = {}, 0
+    names = words("block")
+    owners = words("latent_block")
+    for name in names:
+        blocks[name] = slice(at, at + owners.count(name))
+        at = blocks[name].stop
+    steps = None
+    if _ATTRIBUTION in file.variables:
+        variable = file[_ATTRIBUTION]
+        # The file is one piece: its bytes are the array.
+        offset = variable._h5ds.id.get_offset()
+        maps = np.memmap(path, np.float32, "r", offset=offset, shape=variable.shape)
+        steps = Steps(maps, file["time"][...])
+    scores = file["score"][...]
+    return AttributionMap(
+        file["value"][...],
+        {name: scores[:, i] for i, name in enumerate(names)},
+        blocks,
+        tuple(words("neuron")),
+        tuple(words("latent")),
+        json.loads(file.attrs["made"]),
+        steps,
+    )
+
+
+def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Coordinates and variables: names of their axes, and arrays."""
+    owners = [name for name, b in amap.blocks.items() for _ in range(b.stop - b.start)]
+    coordinates: dict[str, Any] = {
+        "neuron": (("neuron",), np.array(amap.neuron_names, dtype=object)),
+        "latent": (("latent",), np.array(amap.latent_names, dtype=object)),
+        "block": (("block",), np.array(list(amap.blocks), dtype=object)),
+        "latent_block": (("latent",), np.array(owners, dtype=object)),
+    }
+    variables: dict[str, Any] = {
+        "value": (("neuron", "latent"), amap.values),
+        "score": (("neuron", "block"), np.column_stack(list(amap.scores.values()))),
+    }
+    if amap.steps is not None:
+        coordinates["time"] = (("time",), amap.steps.times)
+        variables[_ATTRIBUTION] = (("time", "neuron", "latent"), amap.steps.stored)
+        if amap.steps.rows is not None:
+            variables[_ATTRIBUTION] = (("time", "neuron", "latent"), amap.steps.maps)
+    return coordinates, variables
+
+
+def _attributes(amap: AttributionMap) -> dict[str, Any]:
+    return {
+        "kind": _KIND,
+        "format_version": _FORMAT_VERSION,
+        "made": json.dumps(dict(amap.made)),
+    }

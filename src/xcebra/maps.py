@@ -1,0 +1,433 @@
+"""AttributionMap: an immutable value that says which neuron is connected to which latent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcebra.epochs import Epochs, IntArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+    from xarray import Dataset
+
+Array = NDArray[np.float64]
+AGGREGATES = ("mean", "max", "sum", "median")
+_ENTRIES_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Maps of single time steps, signed.
+
+    Parameters
+    ----------
+    stored : ndarray of shape (n_stored, n_neurons, n_latents)
+        In memory, or mapped from a file.
+    times : ndarray of shape (n_times,)
+        Sample index of each map.
+    rows : ndarray of shape (n_times,), optional
+        Which of the stored maps these are; all of them if not given.
+    """
+
+    stored: NDArray[np.float32]
+    times: IntArray
+    rows: IntArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @property
+    def maps(self) -> NDArray[np.float32]:
+        """Every map, of shape (n_times, n_neurons, n_latents)."""
+        return self.stored if self.rows is None else self.stored[self.rows]
+
+    def choose(self, rows: IntArray) -> Steps:
+        """Some of the steps, without a copy."""
+        return Steps(self.stored, self.times[rows], rows if self.rows is None else self.rows[rows])
+
+    def parts(self) -> Iterator[NDArray[np.float32]]:
+        """The maps, a stretch of time small enough to work on at once."""
+        at_once = max(1, _ENTRIES_AT_ONCE // max(1, self.stored[0].size))
+        for start in range(0, len(self), at_once):
+            part = slice(start, start + at_once)
+            yield self.stored[part if self.rows is None else self.rows[part]]
+
+    def norms(self, block: slice) -> NDArray[np.float32]:
+        """Norm over a block's latents at every step, of shape (n_times, n_neurons)."""
+        return np.concatenate([np.linalg.norm(p[:, :, block], axis=2) for p in self.parts()])
+
+    def median(self) -> Array:
+        """Median over time of absolute values, some neurons at a time."""
+        n_neurons, n_latents = self.stored.shape[1:]
+        at_once = max(1, _ENTRIES_AT_ONCE // max(1, len(self) * n_latents))
+        found = []
+        for start in range(0, n_neurons, at_once):
+            some = slice(start, start + at_once)
+            entries = self.stored[:, some] if self.rows is None else self.stored[self.rows, some]
+            found.append(np.median(np.abs(entries), axis=0))
+        return np.concatenate(found).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Scores of a block under two conditions, and their difference with its interval.
+
+    Parameters
+    ----------
+    first, second, difference, low, high : ndarray of shape (n_neurons,)
+        ``difference`` is ``first - second``; ``low`` and ``high`` are the ends of its interval.
+    level : float
+        What share of resampled differences lies between them.
+    neuron_names : tuple of str
+    """
+
+    first: Array
+    second: Array
+    difference: Array
+    low: Array
+    high: Array
+    level: float
+    neuron_names: tuple[str, ...]
+
+    @property
+    def differs(self) -> NDArray[np.bool_]:
+        """Whether a neuron's interval excludes zero; one neuron at a time, not corrected."""
+        return (self.low > 0) | (self.high < 0)
+
+
+@dataclass(frozen=True, eq=False)
+class AttributionMap:
+    """A global attribution map and how it was made; it does not change once made.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_neurons, n_latents)
+        Non-negative: the absolute attribution, aggregated over time.
+    scores : mapping of str to ndarray of shape (n_neurons,)
+        For each block, the aggregated norm over its latents: one number per neuron that does not
+        depend on the axes inside the block.
+    blocks : mapping of str to slice
+    neuron_names, latent_names : tuple of str
+    made : mapping
+        Method, basis, units, aggregate, smoothing, number of samples, and for inverted Jacobians
+        how well conditioned they were.
+    steps : Steps or None
+        The map of every time step, if it was made with ``keep_time=True``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> amap = AttributionMap(
+    ...     np.array([[3.0, 0.1], [0.2, 2.0]]),
+    ...     {"position": np.array([3.0, 0.2]), "time": np.array([0.1, 2.0])},
+    ...     {"position": slice(0, 1), "time": slice(1, 2)},
+    ...     ("a", "b"),
+    ...     ("position0", "time0"),
+    ... )
+    >>> amap.ranking("time")
+    [('b', 2.0), ('a', 0.1)]
+    """
+
+    values: Array
+    scores: Mapping[str, Array]
+    blocks: Mapping[str, slice]
+    neuron_names: tuple[str, ...]
+    latent_names: tuple[str, ...]
+    made: Mapping[str, Any] = field(default_factory=dict)
+    steps: Steps | None = None
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        # Copies: neither the caller's later changes nor its right to make them are touched.
+        set_(self, "values", _frozen(self.values))
+        set_(self, "scores", {name: _frozen(score) for name, score in self.scores.items()})
+        for name in ("scores", "blocks", "made"):
+            set_(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    @classmethod
+    def from_steps(
+        cls,
+        steps: Steps,
+        blocks: Mapping[str, slice],
+        neuron_names: tuple[str, ...],
+        latent_names: tuple[str, ...],
+        *,
+        aggregate: str = "mean",
+        made: Mapping[str, Any] | None = None,
+    ) -> AttributionMap:
+        """Aggregate maps of single steps into a global one that keeps them."""
+        made = {**(made or {}), "aggregate": aggregate, "n_samples": len(steps)}
+        if aggregate == "median":
+            values = steps.median()
+            found = [np.median(steps.norms(b), axis=0).astype(np.float64) for b in blocks.values()]
+        else:
+            gather = Gather(aggregate, tuple(blocks.values()))
+            for part in steps.parts():
+                gather.add(part.astype(np.float64))
+            values, found = gather.result()
+        scores = dict(zip(blocks, found, strict=True))
+        return cls(values, scores, blocks, neuron_names, latent_names, made, steps)
+
+    def block(self, name: str) -> Array:
+        """One score per neuron for a block, of shape (n_neurons,)."""
+        if name not in self.blocks:
+            raise ValueError(f"block must be one of {list(self.blocks)}, got {name!r}")
+        return self.scores[name]
+
+    def z_scores(self, name: str) -> Array:
+        """Scores of a block, standardised over neurons."""
+        score = self.block(name)
+        spread = score.std()
+        return (score - score.mean()) / (spread if spread > 0 else 1.0)
+
+    def is_connected(self, name: str, threshold: float = 0.0) -> NDArray[np.bool_]:
+        """Whether each neuron's z-score exceeds a threshold.
+
+        The paper's threshold of 0 calls about half of the neurons connected, whatever the data;
+        it ranks, it does not test.
+        """
+        return self.z_scores(name) > threshold
+
+    def ranking(self, name: str) -> list[tuple[str, float]]:
+        """Neurons by their score for a block, highest first."""
+        score = self.block(name)
+        order = np.argsort(-score, kind="stable")
+        return [(self.neuron_names[i], float(score[i])) for i in order]
+
+    # What follows needs the map of every time step.
+
+    def signed(self) -> Array:
+        """Time mean of the signed maps, of shape (n_neurons, n_latents)."""
+        steps = self._steps("signed")
+        sums = [part.sum(axis=0, dtype=np.float64) for part in steps.parts()]
+        return np.sum(sums, axis=0) / len(steps)
+
+    def at(self, time: int) -> AttributionMap:
+        """The map of one sample, by its index in the recording."""
+        return self.restrict(times=[time])
+
+    def restrict(
+        self,
+        *,
+        times: Iterable[int] | None = None,
+        epochs: Iterable[tuple[int, int]] | None = None,
+    ) -> AttributionMap:
+        """The map over some of its samples: sample indices, a mask, or epochs of the recording."""
+        steps = self._steps("restrict")
+        chosen = steps.choose(_rows(steps.times, times, epochs))
+        return self._remade(chosen, self.made.get("aggregate", "mean"))
+
+    def aggregated(self, aggregate: str) -> AttributionMap:
+        """The same map with another aggregate over time: mean, max, sum or median."""
+        if aggregate not in AGGREGATES:
+            raise ValueError(f"aggregate must be one of {list(AGGREGATES)}, got {aggregate!r}")
+        return self._remade(self._steps("aggregated"), aggregate)
+
+    def compare(
+        self,
+        first: Any,
+        second: Any,
+        block: str,
+        *,
+        level: float = 0.95,
+        n_stretches: int = 50,
+        n_resamples: int = 1000,
+        random_state: int = 0,
+    ) -> Comparison:
+        """Mean scores of a block in two sets of epochs, for instance running and resting.
+
+        Each set is cut into stretches of time, which are resampled whole: neighbouring samples
+        tell the same, and counting them as independent would make intervals too short.
+
+        Parameters
+        ----------
+        first, second : list of (start, stop), or bool array over the recording's samples
+        block : str
+        level : float
+        n_stretches : int
+            For each condition; fewer, longer ones for slower activity.
+        n_resamples : int
+        random_state : int
+        """
+        steps = self._steps("compare")
+        self.block(block)
+        if not 0 < level < 1:
+            raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+        if n_stretches < 2:
+            raise ValueError(f"n_stretches must be 2 or more, got {n_stretches!r}")
+        rng = np.random.default_rng(random_state)
+        norms = steps.norms(self.blocks[block])
+        means, resampled = [], []
+        for name, condition in (("first", first), ("second", second)):
+            mask = np.ndim(condition) == 1
+            rows = _rows(
+                steps.times, condition if mask else None, None if mask else condition, name
+            )
+            stretches = np.array_split(norms[rows], min(n_stretches, len(rows)))
+            sums = np.array([s.sum(axis=0, dtype=np.float64) for s in stretches])
+            sizes = np.array([len(s) for s in stretches])
+            drawn = rng.multinomial(len(sizes), [1 / len(sizes)] * len(sizes), size=n_resamples)
+            means.append(sums.sum(axis=0) / sizes.sum())
+            resampled.append(drawn @ sums / (drawn @ sizes)[:, None])
+        tail = (1 - level) / 2
+        low, high = np.quantile(resampled[0] - resampled[1], [tail, 1 - tail], axis=0)
+        return Comparison(
+            means[0], means[1], means[0] - means[1], low, high, level, self.neuron_names
+        )
+
+    def to_xarray(self) -> Dataset:
+        """As a labelled `xarray.Dataset`; `save` writes the same to a file."""
+        from xcebra import map_file
+
+        return map_file.to_xarray(self)
+
+    def to_pandas(self) -> DataFrame:
+        """One row per neuron: its score for every block, then its value for every latent."""
+        from xcebra import map_file
+
+        return map_file.to_pandas(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the map to one netCDF file, complete or not at all."""
+        from xcebra import map_file
+
+        map_file.write_map(path, self)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> AttributionMap:
+        """Read a map written by `save`; maps of single steps stay in the file until used."""
+        from xcebra import map_file
+
+        return map_file.read_map(path)
+
+    def plot(
+        self,
+        kind: str = "map",
+        *,
+        ax: Axes | None = None,
+        block: str | None = None,
+        truth: Mapping[str, Any] | NDArray[np.bool_] | None = None,
+    ) -> Axes:
+        """Draw the map; see `xcebra.plots`.
+
+        Parameters
+        ----------
+        kind : {"map", "bars", "time"}
+            Neurons by latents, beside the known wiring if ``truth`` names it by factor; one bar
+            per neuron for a block; or a block's score of every neuron over time.
+        ax : Axes, optional
+        block : str, optional
+            For ``"bars"`` and ``"time"``; the first block if not given.
+        truth : mapping of str to bool array, or for bars one bool array, optional
+        """
+        from xcebra import plots
+
+        name = next(iter(self.blocks)) if block is None else block
+        if kind == "map":
+            return plots.attribution_map(self, ax=ax, truth=truth)  # type: ignore[arg-type]
+        if kind == "bars":
+            return plots.block_scores(self, name, ax=ax, truth=truth)  # type: ignore[arg-type]
+        if kind == "time":
+            return plots.scores_over_time(self, name, ax=ax)
+        raise ValueError(f"kind must be 'map', 'bars' or 'time', got {kind!r}")
+
+    def __repr__(self) -> str:
+        n_neurons, n_latents = self.values.shape
+        blocks = ", ".join(f"{name}: {b.stop - b.start}" for name, b in self.blocks.items())
+        steps = "" if self.steps is None else f", {len(self.steps)} time steps"
+        return (
+            f"AttributionMap({n_neurons} neurons x {n_latents} latents, blocks {{{blocks}}}, "
+            f"method={self.made.get('method')!r}{steps})"
+        )
+
+    def _steps(self, asked: str) -> Steps:
+        if self.steps is None:
+            raise ValueError(
+                f"{asked} needs the map of every time step; make it with "
+                "attribute(..., keep_time=True)"
+            )
+        return self.steps
+
+    def _remade(self, steps: Steps, aggregate: str) -> AttributionMap:
+        made = AttributionMap.from_steps(
+            steps, self.blocks, self.neuron_names, self.latent_names, aggregate=aggregate
+        )
+        return replace(made, made={**self.made, **made.made})
+
+
+class Gather:
+    """Aggregates maps over time, entry by entry and block by block, in constant memory."""
+
+    def __init__(self, aggregate: str, blocks: tuple[slice, ...]) -> None:
+        self._aggregate = aggregate
+        self._blocks = blocks
+        self._n = 0
+        self._state: list[Array] = []
+
+    def add(self, maps: Any) -> None:
+        """Take in maps of shape (n_samples, n_neurons, n_latents), of numpy or torch."""
+        found = [abs(maps), *(_norm(maps[:, :, b]) for b in self._blocks)]
+        if self._aggregate == "max":
+            new = [_as_double(f.amax(0) if hasattr(f, "amax") else f.max(0)) for f in found]
+            merge: Any = np.maximum
+        else:
+            new = [_as_double(f.sum(0)) for f in found]
+            merge = np.add
+        if self._state:
+            new = [merge(a, b) for a, b in zip(self._state, new, strict=True)]
+        self._state = new
+        self._n += len(maps)
+
+    def result(self) -> tuple[Array, list[Array]]:
+        """Values, and the scores of each block."""
+        divide = self._n if self._aggregate == "mean" else 1
+        values, *scores = [s / divide for s in self._state]
+        return values, scores
+
+
+def _norm(entries: Any) -> Any:
+    return (entries * entries).sum(2) ** 0.5
+
+
+def _as_double(found: Any) -> Array:
+    return np.asarray(found.cpu() if hasattr(found, "cpu") else found, dtype=np.float64)
+
+
+def _frozen(array: Array) -> Array:
+    array = np.array(array, dtype=np.float64)
+    array.flags.writeable = False
+    return array
+
+
+def _rows(known: IntArray, times: Any, epochs: Any, name: str = "times") -> IntArray:
+    """Where the samples asked for stand among those that a map has."""
+    if (times is None) == (epochs is None):
+        raise ValueError("give either times or epochs")
+    last = int(known.max()) + 1
+    if epochs is not None:
+        wanted = Epochs.check(epochs, last).indices()
+    else:
+        wanted = np.asarray(times if hasattr(times, "__len__") else list(times))
+        if wanted.dtype == bool:
+            if len(wanted) < last:
+                raise ValueError(
+                    f"{name} is a mask of {len(wanted)} samples, but the map reaches sample "
+                    f"{last - 1} of the recording"
+                )
+            wanted = np.flatnonzero(wanted)
+        elif wanted.ndim != 1 or not np.issubdtype(wanted.dtype, np.integer):
+            raise ValueError(f"{name} must hold sample indices or a mask, got {times!r}")
+        elif len(missing := np.setdiff1d(wanted, known)):
+            raise ValueError(f"{name} asks for sample {missing[0]}, which the map does not have")
+    rows = np.flatnonzero(np.isin(known, wanted))
+    if len(rows) == 0:
+        raise ValueError(f"{name if epochs is None else 'epochs'} holds no sample of the map")
+    return rows

@@ -1,0 +1,210 @@
+"""Attribution maps of any torch module, without the estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from xcebra.attribution import (
+    METHODS,
+    Names,
+    Options,
+    check_options,
+    choose,
+    in_evaluation,
+    make_map,
+    view_of_module,
+)
+from xcebra.checks import raise_if
+from xcebra.epochs import Epochs, IntArray
+from xcebra.maps import AttributionMap
+from xcebra.recording import Recording
+
+
+def attribute(
+    module: nn.Module,
+    X: Any,
+    *,
+    method: str = "inverted-gradient",
+    aggregate: str = "mean",
+    block: Any = None,
+    blocks: Mapping[str, slice] | None = None,
+    basis: Any = "raw",
+    smooth: int = 1,
+    keep_time: bool | str | Path = False,
+    epochs: Iterable[tuple[int, int]] | None = None,
+    batch_size: int | None = None,
+    neuron_names: Iterable[str] | None = None,
+    random_state: int = 0,
+) -> AttributionMap:
+    """Attribute a module's outputs to the neurons it reads, over the samples given.
+
+    The module is run in evaluation mode and in its own precision, on its own device, and is left as
+    it was: mode, parameters and their gradients.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        From (sample, neuron) or (sample, neuron, lag) to (sample, latent).
+    X : array-like or Tensor of shape (n_samples, n_neurons) or (n_samples, n_neurons, n_lags)
+        Or a Recording. With lags, Jacobians are inverted over neurons and lags together, and a
+        neuron's attribution is the norm over its lags.
+    method : str
+        One of the methods of `XCEBRA.attribute`, but for ``"decoder-gradient"``, which needs the
+        decoder that `XCEBRA` fits.
+    aggregate : {"mean", "max", "sum", "median"}
+        Over time, of absolute values; the median needs ``keep_time=True``.
+    block : str, slice, array-like or None
+        What to attribute: a block's name, latents, or directions of shape (n, n_latents).
+    blocks : mapping of str to slice, optional
+        Names for groups of latents, side by side and in order; one block ``"all"`` if not given.
+    basis : "raw" or array-like of shape (n_latents, n_latents)
+        New axes of the embedding, ``z_new = basis @ z``.
+    smooth : int
+        Neighbours in the embedding over which each Jacobian is averaged; 1 is none.
+    keep_time : bool or path
+        Keep the map of every sample, in memory or, if it is large or a path is given, in a file.
+    epochs : list of (start, stop), optional
+        Samples to aggregate over.
+    batch_size : int, optional
+        Samples at a time; it changes speed and memory, not the map.
+    neuron_names : iterable of str, optional
+    random_state : int
+        For the draws of the two SHAP methods.
+
+    Examples
+    --------
+    >>> import torch, xcebra
+    >>> network = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+    >>> xcebra.attribute(network, torch.randn(100, 5), method="integrated-gradients")
+    AttributionMap(5 neurons x 2 latents, blocks {all: 2}, method='integrated-gradients')
+    """
+    problems: list[str] = []
+    check_options(
+        problems,
+        method=method,
+        aggregate=aggregate,
+        smooth=smooth,
+        keep_time=keep_time,
+        batch_size=batch_size,
+    )
+    if method == "decoder-gradient":
+        others = [name for name in METHODS if name != method]
+        problems.append(
+            "method='decoder-gradient' needs a decoder, which XCEBRA fits and a bare module does "
+            f"not have; use one of {others}"
+        )
+    raise_if(problems)
+    if isinstance(X, Recording):
+        neuron_names = X.neuron_names if neuron_names is None else neuron_names
+        epochs = X.epochs.pairs() if epochs is None else epochs
+        X = X.neural
+    values = _samples(X)
+    home = next(module.parameters(), values[:0])
+    with in_evaluation(module):
+        n_latents = _n_latents(module, values[:1].to(home))
+        named = _names(values, n_latents, blocks, neuron_names)
+        select, chosen = choose(named, block)
+        view = view_of_module(module, values[0].to(home))
+        options = Options(
+            method,
+            _axes(basis, n_latents),
+            select,
+            smooth,
+            aggregate,
+            Path(keep_time) if isinstance(keep_time, str) else keep_time,
+            batch_size,
+            random_state,
+        )
+
+        def read(times: IntArray) -> Tensor:
+            return values[torch.from_numpy(times)].to(home)
+
+        times = Epochs.check(epochs, len(values)).indices()
+        return make_map(view, read, times, chosen, options)
+
+
+def _samples(X: Any) -> Tensor:
+    try:
+        values = X.detach() if isinstance(X, Tensor) else torch.from_numpy(np.asarray(X))
+    except TypeError:
+        values = torch.empty(0)
+    if values.ndim not in (2, 3) or 0 in values.shape:
+        raise ValueError(
+            "X must hold numbers of shape (n_samples, n_neurons) or (n_samples, n_neurons, "
+            f"n_lags), got {type(X).__name__} of shape {np.shape(X)}"
+        )
+    values = values if values.is_floating_point() else values.float()
+    if not bool(torch.isfinite(values).all()):
+        raise ValueError("X has NaN or infinite entries; fill them or leave those samples out")
+    return values
+
+
+def _n_latents(module: nn.Module, one: Tensor) -> int:
+    try:
+        with torch.no_grad():
+            shape = tuple(module(one).shape)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"the module cannot read samples of shape {tuple(one.shape)}: {error}; X must be "
+            "(n_samples, n_neurons), or (n_samples, n_neurons, n_lags) for models of time windows"
+        ) from error
+    if len(shape) != 2 or shape[0] != 1:
+        raise ValueError(
+            f"the module must answer (sample, latent), but for one sample it gave {shape}; "
+            "add a layer that flattens or selects its output"
+        )
+    return shape[1]
+
+
+def _names(
+    values: Tensor,
+    n_latents: int,
+    blocks: Mapping[str, slice] | None,
+    neuron_names: Iterable[str] | None,
+) -> Names:
+    n_neurons = values.shape[1]
+    neurons = tuple(map(str, range(n_neurons) if neuron_names is None else neuron_names))
+    if len(neurons) != n_neurons:
+        raise ValueError(f"neuron_names has {len(neurons)} names, but X has {n_neurons} neurons")
+    blocks = {"all": slice(0, n_latents)} if blocks is None else dict(blocks)
+    at = 0
+    for name, block in blocks.items():
+        if (block.start or 0) != at or block.stop is None or block.stop <= at or block.step:
+            raise ValueError(
+                f"blocks[{name!r}] is {block}, but blocks must lie side by side and in order; "
+                f"this one starts at {at}"
+            )
+        at = block.stop
+    if at != n_latents:
+        raise ValueError(f"blocks end at {at}, but the module has {n_latents} latents")
+    blocks = {name: slice(block.start or 0, block.stop) for name, block in blocks.items()}
+    latents = tuple(
+        f"{name}{i}" for name, block in blocks.items() for i in range(block.stop - block.start)
+    )
+    return Names(neurons, latents, blocks)
+
+
+def _axes(basis: Any, n_latents: int) -> NDArray[np.float64] | None:
+    if isinstance(basis, str):
+        if basis != "raw":
+            raise ValueError(
+                f"basis={basis!r} needs a fitted XCEBRA; for a bare module give 'raw' or a matrix "
+                f"of shape ({n_latents}, {n_latents})"
+            )
+        return None
+    axes = np.asarray(basis, dtype=np.float64)
+    if axes.shape != (n_latents, n_latents) or not np.isfinite(axes).all():
+        raise ValueError(
+            f"basis must be 'raw' or a finite matrix of shape ({n_latents}, {n_latents}), got "
+            f"shape {axes.shape}"
+        )
+    if np.linalg.matrix_rank(axes) < n_latents:
+        raise ValueError("basis has no inverse: its rows must be linearly independent")
+    return axes
