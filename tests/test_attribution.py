@@ -1,17 +1,14 @@
 """Attribution maps in closed form for linear encoders, by brute force for others; their auROC."""
 
-from dataclasses import FrozenInstanceError
-
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
 from torch import nn
 
-from xcebra.attribution import AttributionMap, attribution_map
+from xcebra.attribution import Names, Options, make_map, view_of_model
+from xcebra.decoder import Decoder
 from xcebra.encoder import Encoder, Inputs, UnitBlocks
 from xcebra.jacobian import RELATIVE_CUTOFF
-from xcebra.metrics import auroc, r_squared
 from xcebra.recording import Recording
 
 BLOCKS = {"position": slice(0, 2), "time": slice(2, 3)}
@@ -53,11 +50,23 @@ def bent(seed=0, bias=0.0, size=2.0):
     return network
 
 
-def make(model, data, times=None, **options):
+def make(model, data, times=None, *, units="standardised", basis=None, **options):
     times = np.arange(data.n_times) if times is None else times
-    return attribution_map(
-        model, data, times, BLOCKS, NAMES, **{"method": "inverted-gradient", **options}
+    options = Options(**{"method": "inverted-gradient", "axes": basis, **options})
+    return make_map(
+        view_of_model(model, decoder(data), options.method, units),
+        lambda t: torch.from_numpy(data.rows(t)),
+        times,
+        Names(data.neuron_names, NAMES, BLOCKS),
+        options,
     )
+
+
+def decoder(data, seed=0):
+    """A decoder with weights as drawn."""
+    inputs = Inputs.measure(data, data.epochs, project=True)
+    generator = torch.Generator().manual_seed(seed)
+    return Decoder(inputs, torch.zeros(3), torch.ones(3), generator=generator)
 
 
 def by_brute_force(
@@ -213,12 +222,11 @@ def test_smoothing_finds_the_nearest_wherever_the_embedding_sits():
 
 @pytest.mark.parametrize("smooth", [1, 5])
 @pytest.mark.parametrize("aggregate", ["mean", "max", "sum"])
-def test_the_size_of_a_batch_changes_nothing(aggregate, smooth, monkeypatch):
+def test_the_size_of_a_batch_changes_nothing(aggregate, smooth):
     data = recording()
     model = encoder(data, bent())
     whole = make(model, data, smooth=smooth, aggregate=aggregate)
-    monkeypatch.setattr("xcebra.attribution._BATCH", 7)
-    parts = make(model, data, smooth=smooth, aggregate=aggregate)
+    parts = make(model, data, smooth=smooth, aggregate=aggregate, batch_size=7)
     assert_map(parts, (whole.values, whole.scores), rtol=1e-5)
     assert parts.made["condition_worst"] == pytest.approx(whole.made["condition_worst"], rel=1e-4)
 
@@ -227,7 +235,7 @@ def test_neighbours_are_sought_in_interleaved_parts_of_a_long_recording(monkeypa
     data = recording()
     model = encoder(data, bent())
     alone = make(model, data)
-    monkeypatch.setattr("xcebra.attribution._NEIGHBOURHOOD", 25)
+    monkeypatch.setattr("xcebra.attribution._CHUNK", 25)
     assert_map(make(model, data), (alone.values, alone.scores), rtol=1e-5)
     # 60 samples in parts of at most 25: three, each a third of the samples from end to end.
     parts = [by_brute_force(model, data, np.arange(60)[i::3], smooth=4) for i in range(3)]
@@ -261,11 +269,11 @@ def test_lost_ranks_are_counted_and_the_map_does_not_explode():
 
 def test_a_map_says_how_it_was_made():
     data = recording()
-    found = make(encoder(data), data, np.arange(40), aggregate="max", units="raw")
-    told = {name: found.made[name] for name in ("method", "units", "aggregate", "n_samples")}
+    found = make(encoder(data), data, np.arange(40), aggregate="max")
+    told = {name: found.made[name] for name in ("method", "smooth", "aggregate", "n_samples")}
     assert told == {
         "method": "inverted-gradient",
-        "units": "raw",
+        "smooth": 1,
         "aggregate": "max",
         "n_samples": 40,
     }
@@ -285,117 +293,3 @@ def test_making_a_map_leaves_no_trace_on_the_encoder():
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
-def small_map(values=None):
-    values = (
-        np.array([[0.9, 0.1], [0.8, 0.3], [0.2, 0.4], [0.5, 0.0]]) if values is None else values
-    )
-    scores = {"c": np.linalg.norm(values, axis=1)}
-    return AttributionMap(values, scores, {"c": slice(0, 2)}, tuple("abcd"), ("c0", "c1"))
-
-
-def test_a_map_does_not_change():
-    amap = small_map()
-    with pytest.raises(ValueError, match="read-only"):
-        amap.values[0, 0] = 1.0
-    with pytest.raises(ValueError, match="read-only"):
-        amap.block("c")[0] = 1.0
-    with pytest.raises(TypeError):
-        amap.scores["c"] = np.zeros(4)
-    with pytest.raises(TypeError):
-        amap.made["method"] = "other"
-    with pytest.raises(FrozenInstanceError):
-        amap.values = np.zeros((4, 2))
-
-
-def test_a_map_is_independent_of_the_arrays_it_was_made_from():
-    base = np.ones((2, 4, 2))
-    amap = small_map(base[0])
-    base[0] = 7.0
-    assert (amap.values == 1.0).all()
-    own = np.ones((4, 2))
-    small_map(own)
-    assert own.flags.writeable
-
-
-def test_an_unknown_block_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"block must be one of \['c'\], got 'speed'"):
-        small_map().block("speed")
-
-
-def test_z_scores_have_mean_zero_and_variance_one():
-    amap = small_map()
-    score = amap.block("c")
-    np.testing.assert_allclose(amap.z_scores("c"), (score - score.mean()) / score.std())
-    assert np.array_equal(amap.is_connected("c"), score > score.mean())
-    assert np.array_equal(amap.is_connected("c", 1.0), score > score.mean() + score.std())
-
-
-def test_equal_scores_have_z_scores_of_zero():
-    amap = small_map(np.ones((4, 2)))
-    assert not amap.z_scores("c").any()
-    assert not amap.is_connected("c").any()
-
-
-def by_counting(truth, scores):
-    """Share of (connected, unconnected) pairs in the right order; ties count half."""
-    ahead = scores[truth][:, None] - scores[~truth][None]
-    return float(np.mean((ahead > 0) + 0.5 * (ahead == 0)))
-
-
-@pytest.mark.parametrize(
-    "truth", [[True, True, False, False], [True, False, False, True], [False, False, True, False]]
-)
-def test_auroc_counts_pairs_in_the_right_order(truth):
-    amap, truth = small_map(), np.array(truth)
-    entries = by_counting(np.repeat(truth, 2), amap.values.ravel())
-    assert auroc(amap, truth, block="c") == pytest.approx(entries)
-    assert auroc(amap, {"z": truth}, block="c", score="entries") == pytest.approx(entries)
-    block = by_counting(truth, amap.block("c"))
-    assert auroc(amap, truth, block="c", score="block") == pytest.approx(block)
-    assert block == pytest.approx(roc_auc_score(truth, amap.block("c")))
-
-
-def test_auroc_is_one_for_the_truth_itself_and_a_half_for_equal_scores():
-    truth = np.array([True, False, True, False])
-    perfect = small_map(np.repeat(truth[:, None], 2, axis=1).astype(float))
-    for score in ("entries", "block"):
-        assert auroc(perfect, truth, block="c", score=score) == 1
-        assert auroc(perfect, ~truth, block="c", score=score) == 0
-        assert auroc(small_map(np.ones((4, 2))), truth, block="c", score=score) == 0.5
-
-
-def test_auroc_looks_at_the_named_block_and_factor_only():
-    data = recording()
-    amap = make(encoder(data), data)
-    rng = np.random.default_rng(0)
-    truth = {"z1": rng.random(8) < 0.5, "z2": np.arange(8) < 4}
-    found = auroc(amap, truth, block="time", factor="z2")
-    assert found == pytest.approx(by_counting(truth["z2"], amap.values[:, 2]))
-
-
-@pytest.mark.parametrize(
-    ("truth", "options", "message"),
-    [
-        ([True] * 4, {}, "connects 4 of 4 neurons"),
-        ([False] * 4, {}, "connects 0 of 4 neurons"),
-        ([True, False], {}, "has shape \\(2,\\), but the map has 4 neurons"),
-        ([True, False] * 2, {"block": "d"}, "block must be one of \\['c'\\]"),
-        ([True, False] * 2, {"score": "mean"}, "score must be 'entries' or 'block', got 'mean'"),
-        ({"a": [True] * 4, "b": [True] * 4}, {}, "factor must be one of \\['a', 'b'\\]"),
-        ({"a": [True] * 4}, {"factor": "b"}, "factor must be one of \\['a'\\], got 'b'"),
-    ],
-)
-def test_auroc_says_what_is_wrong_with_the_truth(truth, options, message):
-    if isinstance(truth, list):
-        truth = np.array(truth)
-    with pytest.raises(ValueError, match=message):
-        auroc(small_map(), truth, **{"block": "c", **options})
-
-
-def test_r_squared_by_hand():
-    y = np.array([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]])
-    assert r_squared(y, y) == 1
-    assert r_squared(y, np.tile([2.0, 5.0], (3, 1))) == 0
-    # Squared errors 1, 0, 1 against a total of 2; the second column does not vary.
-    assert r_squared(y, y + np.array([[1.0, 9.0], [0.0, 9.0], [-1.0, 9.0]])) == 0
-    assert r_squared(np.ones((3, 1)), np.zeros((3, 1))) == 0
