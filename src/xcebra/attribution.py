@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from xcebra.checks import choice, number
 from xcebra.decoder import Decoder
 from xcebra.encoder import Encoder
 from xcebra.epochs import IntArray
-from xcebra.jacobian import flat_layers, invert, linearise
+from xcebra.jacobian import flat_layers, invert, is_linear, linearise
 from xcebra.maps import AGGREGATES, AttributionMap, Gather, Steps
 from xcebra.methods import Layers
 
@@ -165,6 +166,8 @@ def check_options(
     """Note every problem with what the user asked for."""
     choice(problems, "method", method, METHODS)
     choice(problems, "aggregate", aggregate, AGGREGATES)
+    if smooth is None:
+        problems.append("smooth must be a whole number of 1 or more, got None")
     number(problems, "smooth", smooth, least=1, whole=True)
     number(problems, "batch_size", batch_size, least=1, whole=True)
     if not isinstance(keep_time, (bool, str, Path)):
@@ -175,7 +178,8 @@ def check_options(
         )
     if aggregate == "median" and keep_time is False:
         problems.append("aggregate='median' needs every time step: give keep_time=True")
-    if method in CONTRIBUTIONS and isinstance(smooth, int) and smooth > 1:
+    averages = isinstance(smooth, (int, np.integer)) and smooth > 1
+    if averages and isinstance(method, str) and method in CONTRIBUTIONS:
         problems.append(
             f"smooth={smooth} averages Jacobians, and {method!r} has none; use smooth=1, or one of "
             f"{list(DERIVATIVES)}"
@@ -277,7 +281,11 @@ def view_of_model(encoder: Encoder, decoder: Decoder, method: str, units: str) -
 
 def view_of_module(module: nn.Module, like: Tensor) -> View:
     """How every method sees a module of its own: as it is, with zeros as baseline."""
-    return View(flat_layers(module), lambda x: x, torch.zeros_like(like))
+    layers = flat_layers(module)
+    if like.ndim > 1 and is_linear(layers[0]):
+        # It acts on the lags of each neuron: not the product with whole samples that methods share.
+        layers = (nn.Identity(), *layers)
+    return View(layers, lambda x: x, torch.zeros_like(like))
 
 
 def make_map(
@@ -299,6 +307,8 @@ def make_map(
         store = _Store(options.keep_time, len(times), len(names.neurons), len(names.latents))
         for where, rows in _row_batches(work, times):
             maps = _finished(work, rows).mT
+            # Half precision is not enough to sum over time.
+            maps = maps if maps.dtype == torch.float64 else maps.float()
             if options.aggregate != "median":
                 gather.add(maps)
             store.put(where, maps)
@@ -337,14 +347,22 @@ def moments(
 
 @contextmanager
 def in_evaluation(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every part of the module is in its own mode again after."""
+    """Evaluation mode for a while; every part of the module is in its own mode again after.
+
+    Nor do activations change their inputs in place, which are still needed.
+    """
     modes = [(part, part.training) for part in module.modules()]
+    in_place = [part for part in module.modules() if getattr(part, "inplace", None) is True]
     module.eval()
+    for part in in_place:
+        part.inplace = False  # type: ignore[assignment]
     try:
         yield
     finally:
         for part, training in modes:
             part.training = training
+        for part in in_place:
+            part.inplace = True  # type: ignore[assignment]
 
 
 def _row_batches(work: _Work, times: IntArray) -> Iterator[tuple[IntArray, Tensor]]:
@@ -486,7 +504,9 @@ class _Store:
             return
         path = keep
         if path is True:
-            path = Path(tempfile.mkstemp(prefix="xcebra-map-", suffix=".npy")[1])
+            handle, name = tempfile.mkstemp(prefix="xcebra-map-", suffix=".npy")
+            os.close(handle)
+            path = Path(name)
         self._maps = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
         if keep is True:
             weakref.finalize(self._maps, path.unlink, missing_ok=True)

@@ -33,6 +33,10 @@ class UnlearnedLabelWarning(XcebraWarning):
     """A map is asked for a block whose objective was not learned better than chance."""
 
 
+class SparseBasisWarning(XcebraWarning):
+    """Too few neurons are unconnected to tell how correlated factors were mixed."""
+
+
 def warn(message: str, category: type[XcebraWarning]) -> None:
     """Give a warning of one of the categories above."""
     warnings.warn(message, category, stacklevel=3)

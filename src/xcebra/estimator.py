@@ -26,7 +26,7 @@ from xcebra.attribution import (
     view_of_model,
 )
 from xcebra.batches import Objective
-from xcebra.caveats import UnlearnedLabelWarning, warn
+from xcebra.caveats import SparseBasisWarning, UnlearnedLabelWarning, warn
 from xcebra.checks import choice, raise_if
 from xcebra.decoder import fit_decoder, variance_explained
 from xcebra.diagnostics import (
@@ -367,6 +367,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         select, chosen = choose(names, block)
         recording = self._recording(X, epochs=epochs)
         self._warn_unlearned(chosen.blocks)
+        if basis == "sparse":
+            self._warn_mixed(chosen.blocks)
         axes = {
             "raw": lambda: None,
             "label": lambda: label_axes(self.readout_, self.blocks_),
@@ -506,6 +508,27 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                     f"{name!r} was not learned better than chance on held-out samples "
                     f"(loss {fit.loss:.2f}, chance {fit.chance:.2f}): do not read its map",
                     UnlearnedLabelWarning,
+                )
+
+    def _warn_mixed(self, shown: Mapping[str, slice]) -> None:
+        for name, mixture in self.mixture_.items():
+            if name not in shown or mixture.trusted:
+                continue
+            n_neurons = len(self.neuron_names_)
+            if not mixture.found:
+                warn(
+                    f"{mixture.n_unconnected} of {n_neurons} neurons seem unconnected to {name!r}, "
+                    f"too few to find out a mixture with {len(mixture.weights)} other latents: its "
+                    "map is in the label basis. If other factors are correlated with it, their "
+                    "neurons may seem to carry it",
+                    SparseBasisWarning,
+                )
+            else:
+                warn(
+                    f"the sparse basis of {name!r} rests on {mixture.n_unconnected} of {n_neurons} "
+                    f"neurons and changes by {mixture.instability:.0%} without a fifth of all; "
+                    "compare with basis='label', and trust neither where they differ",
+                    SparseBasisWarning,
                 )
 
 

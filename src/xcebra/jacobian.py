@@ -51,7 +51,7 @@ class Linearised:
 
 def flat_layers(network: nn.Module) -> tuple[nn.Module, ...]:
     """The layers of a network, through any nesting of `torch.nn.Sequential`."""
-    if type(network) is not nn.Sequential or _is_hooked(network):
+    if type(network) is not nn.Sequential or _is_hooked(network) or not len(network):
         return (network,)
     return tuple(layer for child in network for layer in flat_layers(child))
 

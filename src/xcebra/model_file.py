@@ -44,7 +44,10 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
         "goodness_of_fit": {k: asdict(v) for k, v in model.goodness_of_fit_.items()},
         "history": list(model.history_),
         "variance_explained": list(model.variance_explained_),
-        "mixture": {name: mixture.gap for name, mixture in model.mixture_.items()},
+        "mixture": {
+            name: {part: getattr(mixture, part) for part in ("gap", "n_unconnected", "instability")}
+            for name, mixture in model.mixture_.items()
+        },
         "neuron_names": list(model.neuron_names_),
         "feature_names_in": None if names is None else list(names),
     }
@@ -70,9 +73,10 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     }
     model.mixture_ = {
         name: Mixture(
-            **{part: tensors[f"mixture/{name}/{part}"].numpy() for part in _MIXTURE}, gap=gap
+            *(tensors[f"mixture/{name}/{part}"].numpy() for part in _MIXTURE),
+            **numbers,
         )
-        for name, gap in header["mixture"].items()
+        for name, numbers in header["mixture"].items()
     }
     state = under(tensors, "encoder/")
     inputs = Inputs(*(state[k].double().numpy() for k in ("mean", "scale", "loadings")))

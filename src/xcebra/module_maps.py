@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from xcebra.attribution import (
     make_map,
     view_of_module,
 )
-from xcebra.checks import raise_if
+from xcebra.checks import number, raise_if
 from xcebra.epochs import Epochs, IntArray
 from xcebra.maps import AttributionMap
 from xcebra.recording import Recording
@@ -94,7 +95,10 @@ def attribute(
         keep_time=keep_time,
         batch_size=batch_size,
     )
-    if method == "decoder-gradient":
+    number(problems, "random_state", random_state, least=0, whole=True)
+    if random_state is None:
+        problems.append("random_state must be a whole number of 0 or more, got None")
+    if isinstance(method, str) and method == "decoder-gradient":
         others = [name for name in METHODS if name != method]
         problems.append(
             "method='decoder-gradient' needs a decoder, which XCEBRA fits and a bare module does "
@@ -106,9 +110,10 @@ def attribute(
         epochs = X.epochs.pairs() if epochs is None else epochs
         X = X.neural
     values = _samples(X)
-    home = next(module.parameters(), values[:0])
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    home = next((each for each in tensors if each.is_floating_point()), values[:0])
     with in_evaluation(module):
-        n_latents = _n_latents(module, values[:1].to(home))
+        n_latents = _n_latents(module, values[:1].clone().to(home))
         named = _names(values, n_latents, blocks, neuron_names)
         select, chosen = choose(named, block)
         view = view_of_module(module, values[0].to(home))
@@ -132,13 +137,18 @@ def attribute(
 
 def _samples(X: Any) -> Tensor:
     try:
-        values = X.detach() if isinstance(X, Tensor) else torch.from_numpy(np.asarray(X))
-    except TypeError:
-        values = torch.empty(0)
-    if values.ndim not in (2, 3) or 0 in values.shape:
+        # Torch reads neither reversed nor read-only arrays in place.
+        values = (
+            X.detach() if isinstance(X, Tensor) else torch.from_numpy(np.require(X, None, "CW"))
+        )
+        shape = f" of shape {tuple(values.shape)}"
+    except (TypeError, ValueError):
+        values, shape = torch.empty(0), ""
+    if values.ndim not in (2, 3) or 0 in values.shape or values.is_complex():
+        kind = values.dtype if values.is_complex() else type(X).__name__
         raise ValueError(
             "X must hold numbers of shape (n_samples, n_neurons) or (n_samples, n_neurons, "
-            f"n_lags), got {type(X).__name__} of shape {np.shape(X)}"
+            f"n_lags), got {kind}{shape}"
         )
     values = values if values.is_floating_point() else values.float()
     if not bool(torch.isfinite(values).all()):
@@ -149,13 +159,14 @@ def _samples(X: Any) -> Tensor:
 def _n_latents(module: nn.Module, one: Tensor) -> int:
     try:
         with torch.no_grad():
-            shape = tuple(module(one).shape)
-    except (RuntimeError, ValueError, TypeError) as error:
+            answer = module(one)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ValueError(
             f"the module cannot read samples of shape {tuple(one.shape)}: {error}; X must be "
             "(n_samples, n_neurons), or (n_samples, n_neurons, n_lags) for models of time windows"
         ) from error
-    if len(shape) != 2 or shape[0] != 1:
+    shape = tuple(answer.shape) if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
+    if isinstance(shape, str) or len(shape) != 2 or shape[0] != 1:
         raise ValueError(
             f"the module must answer (sample, latent), but for one sample it gave {shape}; "
             "add a layer that flattens or selects its output"
@@ -176,10 +187,11 @@ def _names(
     blocks = {"all": slice(0, n_latents)} if blocks is None else dict(blocks)
     at = 0
     for name, block in blocks.items():
-        if (block.start or 0) != at or block.stop is None or block.stop <= at or block.step:
+        follows = isinstance(block, slice) and (block.start or 0) == at and block.stop is not None
+        if not follows or block.stop <= at or block.step not in (None, 1):
             raise ValueError(
-                f"blocks[{name!r}] is {block}, but blocks must lie side by side and in order; "
-                f"this one starts at {at}"
+                f"blocks[{name!r}] is {block}, but blocks must be slices that lie side by side and "
+                f"in order; this one starts at {at}"
             )
         at = block.stop
     if at != n_latents:

@@ -1,0 +1,195 @@
+"""Where the map is right and where it breaks: defaults on data with known wiring.
+
+Dataset seeds 0 to 2, none of them used to choose a default; 100,000 samples to fit, every tenth of
+them to attribute. Finished rows are kept in ``results/maps.jsonl``; a run that was stopped goes on
+with the missing ones. ``python benchmarks/maps.py [SUBJECT ...]`` runs some of the subjects below;
+``python benchmarks/maps.py draw`` makes the picture in ``docs/images`` from the committed rows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import xcebra
+from xcebra.caveats import SparseBasisWarning, UnlearnedLabelWarning
+from xcebra.metrics import auroc
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "maps.jsonl"
+PICTURE = HERE.parent / "docs" / "images" / "where_it_breaks.png"
+SEEDS = (0, 1, 2)
+EVERY = 10
+D6: dict[str, Any] = {"n_hidden": 4, "n_observed": 2}
+C7: dict[str, Any] = {**D6, "correlation": 0.7}
+
+# By subject and level: the dataset, and what the estimator is told beside its dimensions.
+CASES: dict[tuple[str, float], tuple[dict[str, Any], dict[str, Any]]] = {
+    ("table 1, latents", 6): (D6, {}),
+    ("table 1, latents", 9): ({"n_hidden": 7, "n_observed": 2}, {}),
+    ("table 1, latents", 14): ({"n_hidden": 12, "n_observed": 2}, {}),
+    ("table 2, latents", 6): ({"n_hidden": 2, "n_observed": 4, "observed": "z1"}, {}),
+    **{("correlation", c): ({**D6, "correlation": c}, {}) for c in (0.7, 0.9, 0.5, 0.95)},
+    **{("unconnected", u): ({**C7, "connected": 1 - u}, {}) for u in (0.1, 0.2, 0.05, 0.3, 0.4)},
+    **{("noise", n): ({**C7, "noise": n}, {}) for n in (0.5, 1.0, 0.25)},
+    **{("extra latents", e): (C7, {"time_dims": 4 + int(e)}) for e in (-1, 1)},
+    ("hidden factor, correlated", 0.7): (
+        {"n_hidden": 2, "n_observed": 4, "observed": "z1", "correlation": 0.7},
+        {},
+    ),
+    ("independent, unconnected", 0.1): ({**D6, "connected": 0.9}, {}),
+}
+MAPS = [
+    (method, basis)
+    for method in ("decoder-gradient", "inverted-gradient")
+    for basis in ("raw", "label", "sparse")
+]
+
+
+def measure(data: dict[str, Any], told: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Fit with defaults, and score the maps of z2 in every basis."""
+    rec = xcebra.datasets.synthetic(n_steps=100_000, **data, seed=seed)
+    dims = {"label_dims": data["n_observed"], "time_dims": data["n_hidden"], **told}
+    model = xcebra.XCEBRA(**dims, random_state=seed, progress=False)
+    name, label = next(iter(rec.labels.items()))
+    started = time.perf_counter()
+    model.fit(rec.neural, label)
+    row: dict[str, Any] = {
+        "fit_s": time.perf_counter() - started,
+        "r2": model.score(rec.neural, label),
+        "variance_explained": float(model.variance_explained_["all"].mean()),
+    }
+    mixture = model.mixture_["label"]
+    row["mixture"] = {
+        "n_unconnected": mixture.n_unconnected,
+        "instability": mixture.instability,
+        "trusted": mixture.trusted,
+        "largest_weight": float(np.abs(mixture.weights).max()),
+    }
+    block = "label" if name == "z2" else "time"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SparseBasisWarning)
+        warnings.simplefilter("ignore", UnlearnedLabelWarning)
+        for method, basis in MAPS:
+            amap = model.attribute(rec.neural[::EVERY], method=method, basis=basis)
+            row[f"{method}, {basis}"] = [
+                auroc(amap, rec.ground_truth, block=block, factor="z2", score=score)
+                for score in ("entries", "block")
+            ]
+    return row
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    """What was measured so far."""
+    if RESULTS.exists():
+        yield from map(json.loads, RESULTS.read_text().splitlines())
+
+
+def run(subjects: list[str]) -> None:
+    """Measure what is missing."""
+    made_with = {name: version(name) for name in ("xcebra", "torch", "numpy", "numba")}
+    done = {
+        (row["subject"], row["level"], row["seed"])
+        for row in rows()
+        if row["made_with"] == made_with
+    }
+    work = [(key, seed) for key in CASES for seed in SEEDS if not subjects or key[0] in subjects]
+    for (subject, level), seed in work:
+        if (subject, level, seed) in done:
+            continue
+        found = {
+            "subject": subject,
+            "level": level,
+            "seed": seed,
+            **measure(*CASES[subject, level], seed),
+            "threads": torch.get_num_threads(),
+            "made_with": made_with,
+        }
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(found) + "\n")
+        numbers = {key: found[key] for key in ("decoder-gradient, sparse", "mixture")}
+        print(subject, level, seed, numbers, flush=True)
+
+
+def summary() -> dict[tuple[str, float], dict[str, Any]]:
+    """Mean and range over seeds of every case, from the committed rows."""
+    found: dict[tuple[str, float], list[dict[str, Any]]] = {}
+    for row in rows():
+        found.setdefault((row["subject"], row["level"]), []).append(row)
+    table = {}
+    for key, group in found.items():
+        table[key] = {
+            f"{method}, {basis}": np.array([row[f"{method}, {basis}"] for row in group])
+            for method, basis in MAPS
+        }
+        table[key]["trusted"] = [row["mixture"]["trusted"] for row in group]
+        table[key]["fit_s"] = [row["fit_s"] for row in group]
+    return table
+
+
+def draw() -> None:
+    """Curves of the studies that go step by step to where the map breaks."""
+    import matplotlib.pyplot as plt
+
+    table = summary()
+    panels = {
+        "correlation": ("correlation of the factors", [("table 1, latents", 6, 0.0)]),
+        "unconnected": ("share of neurons without z2", [("correlation", 0.7, 0.5)]),
+        "noise": ("noise (s.d. of each neuron)", [("correlation", 0.7, 0.0)]),
+        "extra latents": ("latents too many or too few", [("correlation", 0.7, 0.0)]),
+    }
+    lines = {
+        "decoder-gradient, sparse": ("C0", "decoder gradient, sparse basis"),
+        "inverted-gradient, sparse": ("C1", "inverted gradient, sparse basis"),
+        "decoder-gradient, label": ("0.6", "decoder gradient, label basis"),
+    }
+    figure, all_axes = plt.subplots(1, 4, figsize=(13, 3.4), sharey=True, layout="constrained")
+    for ax, (subject, (title, shared)) in zip(all_axes, panels.items(), strict=True):
+        cases = {level: (subject, level) for name, level in table if name == subject}
+        cases |= {at: (name, level) for name, level, at in shared if (name, level) in table}
+        for key, (colour, name) in lines.items():
+            for level, case in cases.items():
+                trusted = np.array(table[case]["trusted"])
+                for mark, chosen in (("o", trusted), ("x", ~trusted)):
+                    y = table[case][key][chosen, 0]
+                    ax.plot([level] * len(y), y, mark, color=colour, ms=5, alpha=0.7)
+            levels = sorted(cases)
+            means = [table[cases[level]][key][:, 0].mean() for level in levels]
+            ax.plot(levels, means, color=colour, label=name)
+        ax.set_xlabel(title)
+        for side in ("top", "right"):
+            ax.spines[side].set_visible(False)
+    all_axes[0].set_ylabel("auROC of z2, entries")
+    all_axes[0].set_ylim(0.3, 1.02)
+    all_axes[0].legend(frameon=False, fontsize="small", loc="lower left")
+    PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(PICTURE, dpi=140)
+    print(f"drawn: {PICTURE}")
+
+
+def main() -> None:
+    """Run, or draw what was run, and print the table."""
+    if sys.argv[1:] == ["draw"]:
+        draw()
+    else:
+        run(sys.argv[1:])
+    for (subject, level), found in summary().items():
+        best = found["decoder-gradient, sparse"]
+        raw = found["decoder-gradient, raw"]
+        print(
+            f"{subject:<28}{level:>6g}  sparse {best[:, 0].mean():.3f} / {best[:, 1].mean():.3f}  "
+            f"raw {raw[:, 0].mean():.3f} / {raw[:, 1].mean():.3f}  trusted {found['trusted']}"
+        )
+
+
+if __name__ == "__main__":
+    main()
