@@ -38,9 +38,9 @@ CASES: dict[tuple[str, float], tuple[dict[str, Any], dict[str, Any]]] = {
     ("table 1, latents", 9): ({"n_hidden": 7, "n_observed": 2}, {}),
     ("table 1, latents", 14): ({"n_hidden": 12, "n_observed": 2}, {}),
     ("table 2, latents", 6): ({"n_hidden": 2, "n_observed": 4, "observed": "z1"}, {}),
-    **{("correlation", c): ({**D6, "correlation": c}, {}) for c in (0.7, 0.9, 0.5, 0.95)},
-    **{("unconnected", u): ({**C7, "connected": 1 - u}, {}) for u in (0.1, 0.2, 0.05, 0.3, 0.4)},
-    **{("noise", n): ({**C7, "noise": n}, {}) for n in (0.5, 1.0, 0.25)},
+    **{("correlation", c): ({**D6, "correlation": c}, {}) for c in (0.7, 0.9, 0.95)},
+    **{("unconnected", u): ({**C7, "connected": 1 - u}, {}) for u in (0.05, 0.1, 0.2, 0.3)},
+    **{("noise", n): ({**C7, "noise": n}, {}) for n in (0.5, 1.0)},
     **{("extra latents", e): (C7, {"time_dims": 4 + int(e)}) for e in (-1, 1)},
     ("hidden factor, correlated", 0.7): (
         {"n_hidden": 2, "n_observed": 4, "observed": "z1", "correlation": 0.7},
@@ -102,7 +102,9 @@ def run(subjects: list[str]) -> None:
         for row in rows()
         if row["made_with"] == made_with
     }
-    work = [(key, seed) for key in CASES for seed in SEEDS if not subjects or key[0] in subjects]
+    first = ("table 1, latents", "table 2, latents", "correlation")
+    work = [(key, seed) for seed in SEEDS for key in CASES if not subjects or key[0] in subjects]
+    work.sort(key=lambda item: item[0][0] not in first)
     for (subject, level), seed in work:
         if (subject, level, seed) in done:
             continue
@@ -125,7 +127,7 @@ def summary() -> dict[tuple[str, float], dict[str, Any]]:
     found: dict[tuple[str, float], list[dict[str, Any]]] = {}
     for row in rows():
         found.setdefault((row["subject"], row["level"]), []).append(row)
-    table = {}
+    table: dict[tuple[str, float], dict[str, Any]] = {}
     for key, group in found.items():
         table[key] = {
             f"{method}, {basis}": np.array([row[f"{method}, {basis}"] for row in group])
@@ -141,7 +143,7 @@ def draw() -> None:
     import matplotlib.pyplot as plt
 
     table = summary()
-    panels = {
+    panels: dict[str, tuple[str, list[tuple[str, float, float]]]] = {
         "correlation": ("correlation of the factors", [("table 1, latents", 6, 0.0)]),
         "unconnected": ("share of neurons without z2", [("correlation", 0.7, 0.5)]),
         "noise": ("noise (s.d. of each neuron)", [("correlation", 0.7, 0.0)]),

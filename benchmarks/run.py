@@ -1,25 +1,24 @@
-"""Our core beside CEBRA 0.6.1 on the same arrays, in one run: `make bench`.
+"""Ours beside CEBRA 0.6.1 and Captum 0.9 on the same arrays, in one run: `make bench`.
 
 A speed is a ratio of medians of calls that take turns. The table is printed, and everything
-measured is added to ``results/core.jsonl``, a line a run, with the versions it was measured with.
+measured is added to the files in ``results``, a line a run, with the versions it was measured with.
 """
 
 from __future__ import annotations
 
 import json
-import platform
 import statistics
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from measuring import matrix_product_share, provenance, seconds
 from penalty import penalty_choice
 from scaling import paper_scale_step
 
@@ -32,17 +31,11 @@ from xcebra.sampling import NearestLabel
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # CEBRA's imports warn about their own dependencies
     import cebra_side
+    from attribution import bench_attribution, report_attribution
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "core.jsonl"
+RESULTS = HERE / "results"
 N_TIMES, BATCH, N_LATENTS = 100_000, 5000, 6
-
-
-def seconds(call: Callable[[], Any]) -> float:
-    """Wall time of one call."""
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
 
 
 def side_by_side(
@@ -137,17 +130,6 @@ def bench_step(recording: xcebra.Recording) -> dict[str, Any]:
     }
 
 
-def matrix_product_share(call: Callable[[], Any], times: int = 10) -> float:
-    """Share of a call's time that torch spends in matrix products."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
-        wall = sum(seconds(call) for _ in range(times))
-    names = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
-    products = sum(e.self_cpu_time_total for e in profiler.key_averages() if e.key in names)
-    return products * 1e-6 / wall
-
-
 def in_a_process(script: str, *arguments: str) -> dict[str, Any]:
     """Run a measurement of memory where nothing else has used any."""
     output = subprocess.run(
@@ -159,18 +141,10 @@ def in_a_process(script: str, *arguments: str) -> dict[str, Any]:
     return json.loads(output)
 
 
-def main() -> None:
-    """Measure, print and write everything."""
+def bench_core() -> dict[str, Any]:
+    """Everything that training is made of."""
     recording = xcebra.datasets.synthetic(n_hidden=4, n_observed=2, n_steps=N_TIMES, seed=0)
-    found: dict[str, Any] = {
-        "made_with": {
-            name: version(name) for name in ("xcebra", "cebra", "torch", "numba", "numpy", "scipy")
-        },
-        "machine": {
-            "python": platform.python_version(),
-            "processor": platform.machine(),
-            "threads": torch.get_num_threads(),
-        },
+    return {
         "setting": {"n_times": N_TIMES, "batch": BATCH, "n_latents": N_LATENTS, "n_neurons": 50},
         "infonce": bench_infonce(),
         "label_positives": bench_positives(recording),
@@ -179,12 +153,24 @@ def main() -> None:
         "scaling": [in_a_process("scaling.py", "steps", str(10**e)) for e in (4, 5, 6)],
         "penalty": penalty_choice(recording),
     }
-    with RESULTS.open("a") as file:
-        file.write(json.dumps(found) + "\n")
-    report(found)
 
 
-def report(found: dict[str, Any]) -> None:
+def main() -> None:
+    """Measure, write and print both parts, or those named: ``core``, ``attribution``."""
+    parts: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
+        "core": (bench_core, report_core),
+        "attribution": (bench_attribution, report_attribution),
+    }
+    for name in sys.argv[1:] or parts:
+        measure, report = parts[name]
+        found = {**provenance(), **measure()}
+        with (RESULTS / f"{name}.jsonl").open("a") as file:
+            file.write(json.dumps(found) + "\n")
+        report(found)
+        print(f"added to results/{name}.jsonl")
+
+
+def report_core(found: dict[str, Any]) -> None:
     """Print what was measured."""
     print(f"{'part':<34}{'ours':>12}{'CEBRA':>12}{'ratio':>9}")
     for key, name in (
@@ -214,7 +200,6 @@ def report(found: dict[str, Any]) -> None:
             f"penalty, {row['name']:<24}: +{row['extra_ms']:5.1f} ms a step, gradient variance "
             f"{row['variance']:.3g}, variance x seconds {row['variance_seconds']:.3g}"
         )
-    print(f"added to {RESULTS.relative_to(HERE.parent)}")
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ import torch
 import xcebra
 from xcebra import XCEBRA
 from xcebra.caveats import MissingLabelWarning
+from xcebra.interrupts import deferred_interrupt
 from xcebra.planning import make_plan
 from xcebra.storage import read_tensors
-from xcebra.training import _deferred_interrupt
 
 SETTINGS = {"time_dims": 2, "steps": 240, "batch_size": 128, "random_state": 0}
 
@@ -370,7 +370,7 @@ def test_ctrl_c_keeps_what_was_learned_and_the_checkpoint_goes_on(rec, uninterru
 
 
 def test_the_first_ctrl_c_asks_and_the_second_raises():
-    with _deferred_interrupt() as interrupted:
+    with deferred_interrupt() as interrupted:
         assert not interrupted()
         signal.raise_signal(signal.SIGINT)
         assert interrupted()

@@ -275,7 +275,7 @@ def view_of_model(encoder: Encoder, decoder: Decoder, method: str, units: str) -
     layers = flat_layers(encoder.network)
     if method in DERIVATIVES:
         return View(layers, encoder.components, loadings=encoder.loadings, scale=scale)
-    baseline = encoder.standardised(torch.zeros_like(encoder.mean))
+    baseline = encoder.standardised(torch.zeros_like(encoder.mean)[None])[0]
     return View((encoder.first_product(), *layers[1:]), encoder.standardised, baseline)
 
 

@@ -512,7 +512,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
 
     def _warn_mixed(self, shown: Mapping[str, slice]) -> None:
         for name, mixture in self.mixture_.items():
-            if name not in shown or mixture.trusted:
+            unlearned = self.goodness_of_fit_[name].learned is False  # which says enough
+            if name not in shown or mixture.trusted or unlearned:
                 continue
             n_neurons = len(self.neuron_names_)
             if not mixture.found:

@@ -136,17 +136,21 @@ def _carry(
 
     No rows are the identity: as long as it has met only slopes it is kept as its diagonal.
     """
-    diagonal = None
+    diagonal, own = None, False
     for layer, entered in way:
-        if rows is None and (slope := _slope(layer, entered)) is not None:
+        slope = _slope(layer, entered)
+        if rows is None and slope is not None:
             diagonal = slope if diagonal is None else diagonal * slope
         elif rows is None and is_linear(layer):
             weight = layer.weight if back else layer.weight.T
             rows = weight.expand(len(start), -1, -1)
-            rows = rows if diagonal is None else diagonal[:, :, None] * rows
+            if diagonal is not None:
+                rows, own = diagonal[:, :, None] * rows, True
+        elif rows is not None and slope is not None and own and not torch.is_grad_enabled():
+            rows = rows.mul_(slope[:, None])
         else:
             rows = _identity(start, diagonal) if rows is None else rows
-            rows = _through(layer, entered, rows, back)
+            rows, own = _through(layer, entered, rows, slope, back), True
     return _identity(start, diagonal) if rows is None else rows
 
 
@@ -157,11 +161,12 @@ def _identity(like: Tensor, diagonal: Tensor | None) -> Tensor:
     return torch.eye(size, dtype=like.dtype, device=like.device).expand(n, size, size)
 
 
-def _through(layer: nn.Module, entered: Tensor, rows: Tensor, back: bool) -> Tensor:
+def _through(
+    layer: nn.Module, entered: Tensor, rows: Tensor, slope: Tensor | None, back: bool
+) -> Tensor:
     """Rows through one layer: by its weights, its slope, or else by autograd."""
     if is_linear(layer):
         return rows @ (layer.weight if back else layer.weight.T)
-    slope = _slope(layer, entered)
     if slope is not None:
         return rows * slope[:, None]
     if type(layer) in _SYMMETRIC and not _is_hooked(layer):

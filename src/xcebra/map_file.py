@@ -33,7 +33,10 @@ def to_xarray(amap: AttributionMap) -> Dataset:
         ) from error
     coordinates, variables = _contents(amap)
     dataset = xarray.Dataset(
-        {name: (dims, np.asarray(data)) for name, (dims, data) in variables.items()},
+        {
+            name: (dims, np.asarray(data.maps if isinstance(data, Steps) else data))
+            for name, (dims, data) in variables.items()
+        },
         {name: (dims, np.asarray(data)) for name, (dims, data) in coordinates.items()},
         _attributes(amap),
     )
@@ -70,11 +73,11 @@ def write_map(path: str | os.PathLike[str], amap: AttributionMap) -> None:
         if amap.steps is not None:
             file.dimensions["time"] = len(amap.steps)
         for name, (dims, data) in {**coordinates, **variables}.items():
-            if name == _ATTRIBUTION and amap.steps is not None:
+            if isinstance(data, Steps):
                 # In one piece, so that it can be mapped into memory when it is read.
                 variable = file.create_variable(name, dims, np.float32)
                 at = 0
-                for part in amap.steps.parts():
+                for part in data.parts():
                     variable[at : at + len(part)] = part
                     at += len(part)
             elif data.dtype.kind in "UO":
@@ -100,40 +103,57 @@ def read_map(path: str | os.PathLike[str]) -> AttributionMap:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
-    try:
-        with h5netcdf.File(path, "r") as file:
-            kind, number = file.attrs.get("kind"), int(file.attrs.get("format_version", 0))
-            if kind != _KIND:
-                raise ValueError(f"{str(path)!r} is a netCDF file, but not an attribution map")
-            if number > _FORMAT_VERSION:
-                raise ValueError(
-                    f"{str(path)!r} has format version {number}, but this version of xcebra knows "
-                    f"{_FORMAT_VERSION} at most; upgrade xcebra"
-                )
-            return _read(path, file)
-    except (OSError, KeyError, RuntimeError) as error:
-        raise ValueError(
-            f"{str(path)!r} is damaged or not an attribution map ({error}); write it again"
-        ) from None
+    # Opened once: what is read and what is mapped are of one file, even if it is replaced.
+    with path.open("rb") as opened:
+        try:
+            with h5py.File(opened, "r") as file:
+                refused = _refused(file)
+                if not refused:
+                    return _read(opened, file)
+        except (OSError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            refused = f"is damaged or not an attribution map ({error}); write it again"
+    raise ValueError(f"{str(path)!r} {refused}")
 
 
-def _read(path: Path, file: Any) -> AttributionMap:
+def _refused(file: Any) -> str:
+    if _attribute(file, "kind") != _KIND:
+        return "is a netCDF file, but not an attribution map"
+    number = int(_attribute(file, "format_version"))
+    if number > _FORMAT_VERSION:
+        return (
+            f"has format version {number}, but this version of xcebra knows {_FORMAT_VERSION} at "
+            "most; upgrade xcebra"
+        )
+    return ""
+
+
+def _attribute(file: Any, name: str) -> Any:
+    """An attribute, however the writer's library has wrapped it."""
+    value = file.attrs.get(name)
+    value = value.flat[0] if isinstance(value, np.ndarray) else value
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _read(opened: Any, file: Any) -> AttributionMap:
     def words(name: str) -> list[str]:
-        return [w.decode() if isinstance(w, bytes) else str(w) for w in file[name][...]]
+        return [str(word) for word in file[name].asstr()[...]]
 
-    blocks, at = {}, 0
-    names = words("block")
-    owners = words("latent_block")
+    names, owners = words("block"), np.array(words("latent_block"), dtype=object)
+    blocks = {}
     for name in names:
-        blocks[name] = slice(at, at + owners.count(name))
-        at = blocks[name].stop
+        latents = np.flatnonzero(owners == name)
+        blocks[name] = slice(int(latents[0]), int(latents[-1]) + 1)
     steps = None
-    if _ATTRIBUTION in file.variables:
+    if _ATTRIBUTION in file:
         variable = file[_ATTRIBUTION]
-        # The file is one piece: its bytes are the array.
-        offset = variable._h5ds.id.get_offset()
-        maps = np.memmap(path, np.float32, "r", offset=offset, shape=variable.shape)
-        steps = Steps(maps, file["time"][...])
+        offset = variable.id.get_offset()
+        if offset is None or variable.dtype != np.float32:
+            # Another program wrote it again, compressed or in another type.
+            maps = variable[...].astype(np.float32)
+        else:
+            # The file is one piece: its bytes are the array.
+            maps = np.memmap(opened, np.float32, "r", offset=offset, shape=variable.shape)
+        steps = Steps(maps, file["time"][...].astype(np.int64))
     scores = file["score"][...]
     return AttributionMap(
         file["value"][...],
@@ -141,29 +161,29 @@ def _read(path: Path, file: Any) -> AttributionMap:
         blocks,
         tuple(words("neuron")),
         tuple(words("latent")),
-        json.loads(file.attrs["made"]),
+        json.loads(_attribute(file, "made")),
         steps,
     )
 
 
 def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
     """Coordinates and variables: names of their axes, and arrays."""
-    owners = [name for name, b in amap.blocks.items() for _ in range(b.stop - b.start)]
+    owners = np.full(len(amap.latent_names), "", dtype=object)
+    for name, block in amap.blocks.items():
+        owners[block] = name
     coordinates: dict[str, Any] = {
         "neuron": (("neuron",), np.array(amap.neuron_names, dtype=object)),
         "latent": (("latent",), np.array(amap.latent_names, dtype=object)),
         "block": (("block",), np.array(list(amap.blocks), dtype=object)),
-        "latent_block": (("latent",), np.array(owners, dtype=object)),
+        "latent_block": (("latent",), owners),
     }
     variables: dict[str, Any] = {
         "value": (("neuron", "latent"), amap.values),
-        "score": (("neuron", "block"), np.column_stack(list(amap.scores.values()))),
+        "score": (("neuron", "block"), np.column_stack([amap.scores[b] for b in amap.blocks])),
     }
     if amap.steps is not None:
         coordinates["time"] = (("time",), amap.steps.times)
-        variables[_ATTRIBUTION] = (("time", "neuron", "latent"), amap.steps.stored)
-        if amap.steps.rows is not None:
-            variables[_ATTRIBUTION] = (("time", "neuron", "latent"), amap.steps.maps)
+        variables[_ATTRIBUTION] = (("time", "neuron", "latent"), amap.steps)
     return coordinates, variables
 
 

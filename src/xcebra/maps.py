@@ -41,6 +41,14 @@ class Steps:
     times: IntArray
     rows: IntArray | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("stored", "times", "rows"):
+            if (array := getattr(self, name)) is not None:
+                # A view: large arrays are not copied, and the caller keeps its rights.
+                array = array.view()
+                array.flags.writeable = False
+                object.__setattr__(self, name, array)
+
     def __len__(self) -> int:
         return len(self.times)
 
@@ -55,7 +63,7 @@ class Steps:
 
     def parts(self) -> Iterator[NDArray[np.float32]]:
         """The maps, a stretch of time small enough to work on at once."""
-        at_once = max(1, _ENTRIES_AT_ONCE // max(1, self.stored[0].size))
+        at_once = max(1, _ENTRIES_AT_ONCE // max(1, int(np.prod(self.stored.shape[1:]))))
         for start in range(0, len(self), at_once):
             part = slice(start, start + at_once)
             yield self.stored[part if self.rows is None else self.rows[part]]
@@ -164,6 +172,8 @@ class AttributionMap:
         made: Mapping[str, Any] | None = None,
     ) -> AttributionMap:
         """Aggregate maps of single steps into a global one that keeps them."""
+        if aggregate not in AGGREGATES:
+            raise ValueError(f"aggregate must be one of {list(AGGREGATES)}, got {aggregate!r}")
         made = {**(made or {}), "aggregate": aggregate, "n_samples": len(steps)}
         if aggregate == "median":
             values = steps.median()
@@ -184,9 +194,7 @@ class AttributionMap:
 
     def z_scores(self, name: str) -> Array:
         """Scores of a block, standardised over neurons."""
-        score = self.block(name)
-        spread = score.std()
-        return (score - score.mean()) / (spread if spread > 0 else 1.0)
+        return standardised(self.block(name))
 
     def is_connected(self, name: str, threshold: float = 0.0) -> NDArray[np.bool_]:
         """Whether each neuron's z-score exceeds a threshold.
@@ -222,13 +230,17 @@ class AttributionMap:
     ) -> AttributionMap:
         """The map over some of its samples: sample indices, a mask, or epochs of the recording."""
         steps = self._steps("restrict")
-        chosen = steps.choose(_rows(steps.times, times, epochs))
+        if (times is None) == (epochs is None):
+            raise ValueError("give either times or epochs")
+        if epochs is None:
+            rows = _rows(steps.times, times, "times")
+        else:
+            rows = _rows_in_epochs(steps.times, epochs, "epochs")
+        chosen = steps.choose(rows)
         return self._remade(chosen, self.made.get("aggregate", "mean"))
 
     def aggregated(self, aggregate: str) -> AttributionMap:
         """The same map with another aggregate over time: mean, max, sum or median."""
-        if aggregate not in AGGREGATES:
-            raise ValueError(f"aggregate must be one of {list(AGGREGATES)}, got {aggregate!r}")
         return self._remade(self._steps("aggregated"), aggregate)
 
     def compare(
@@ -263,14 +275,16 @@ class AttributionMap:
             raise ValueError(f"level must lie between 0 and 1, got {level!r}")
         if n_stretches < 2:
             raise ValueError(f"n_stretches must be 2 or more, got {n_stretches!r}")
+        if n_resamples < 1:
+            raise ValueError(f"n_resamples must be 1 or more, got {n_resamples!r}")
         rng = np.random.default_rng(random_state)
         norms = steps.norms(self.blocks[block])
         means, resampled = [], []
         for name, condition in (("first", first), ("second", second)):
-            mask = np.ndim(condition) == 1
-            rows = _rows(
-                steps.times, condition if mask else None, None if mask else condition, name
-            )
+            find = _rows if np.ndim(condition) == 1 else _rows_in_epochs
+            rows = find(steps.times, condition, name)
+            if len(rows) < 2:
+                raise ValueError(f"{name} holds 1 sample of the map; an interval needs 2 or more")
             stretches = np.array_split(norms[rows], min(n_stretches, len(rows)))
             sums = np.array([s.sum(axis=0, dtype=np.float64) for s in stretches])
             sizes = np.array([len(s) for s in stretches])
@@ -407,27 +421,51 @@ def _frozen(array: Array) -> Array:
     return array
 
 
-def _rows(known: IntArray, times: Any, epochs: Any, name: str = "times") -> IntArray:
-    """Where the samples asked for stand among those that a map has."""
-    if (times is None) == (epochs is None):
-        raise ValueError("give either times or epochs")
-    last = int(known.max()) + 1
-    if epochs is not None:
-        wanted = Epochs.check(epochs, last).indices()
-    else:
-        wanted = np.asarray(times if hasattr(times, "__len__") else list(times))
-        if wanted.dtype == bool:
-            if len(wanted) < last:
-                raise ValueError(
-                    f"{name} is a mask of {len(wanted)} samples, but the map reaches sample "
-                    f"{last - 1} of the recording"
-                )
-            wanted = np.flatnonzero(wanted)
-        elif wanted.ndim != 1 or not np.issubdtype(wanted.dtype, np.integer):
-            raise ValueError(f"{name} must hold sample indices or a mask, got {times!r}")
-        elif len(missing := np.setdiff1d(wanted, known)):
-            raise ValueError(f"{name} asks for sample {missing[0]}, which the map does not have")
-    rows = np.flatnonzero(np.isin(known, wanted))
-    if len(rows) == 0:
-        raise ValueError(f"{name if epochs is None else 'epochs'} holds no sample of the map")
-    return rows
+def standardised(scores: Array) -> Array:
+    """Mean zero and variance one over the last axis; zero where all are equal."""
+    varies = scores.max(axis=-1, keepdims=True) > scores.min(axis=-1, keepdims=True)
+    # Not by the spread: rounding of the mean leaves some even between equal scores.
+    spread = np.where(varies, scores.std(axis=-1, keepdims=True), 1.0)
+    apart = np.where(varies, scores - scores.mean(axis=-1, keepdims=True), 0.0)
+    return apart / np.where(spread > 0, spread, 1.0)
+
+
+def _rows(known: IntArray, times: Any, name: str) -> IntArray:
+    """Where the samples asked for, by index or mask, stand among those that a map has."""
+    try:
+        wanted = np.asarray(times if isinstance(times, np.ndarray) else list(times))
+    except (TypeError, ValueError):
+        wanted = np.empty((0, 0))
+    if wanted.ndim == 1 and len(wanted) == 0:
+        wanted = wanted.astype(np.int64)
+    if wanted.ndim != 1 or wanted.dtype.kind not in "biu":
+        raise ValueError(f"{name} must hold sample indices or a mask, got {times!r}")
+    if wanted.dtype == bool:
+        last = int(known.max())
+        if len(wanted) <= last:
+            raise ValueError(
+                f"{name} is a mask of {len(wanted)} samples, but the map reaches sample {last} of "
+                "the recording"
+            )
+        wanted = np.flatnonzero(wanted)
+    elif len(missing := np.setdiff1d(wanted, known)):
+        raise ValueError(f"{name} asks for sample {missing[0]}, which the map does not have")
+    return _some(np.isin(known, wanted), name)
+
+
+def _rows_in_epochs(known: IntArray, epochs: Any, name: str) -> IntArray:
+    """The same for epochs of the recording, which may go on after the map's last sample."""
+    epochs = list(epochs) if isinstance(epochs, Iterable) else epochs
+    try:
+        reach = max(int(stop) for _, stop in epochs)
+    except (TypeError, ValueError, OverflowError):
+        reach = 0
+    checked = Epochs.check(epochs, max(reach, int(known.max()) + 1))
+    which = np.searchsorted(checked.starts, known, side="right") - 1
+    return _some((which >= 0) & (known < checked.stops[which]), name)
+
+
+def _some(inside: NDArray[np.bool_], name: str) -> IntArray:
+    if not inside.any():
+        raise ValueError(f"{name} holds no sample of the map")
+    return np.flatnonzero(inside)

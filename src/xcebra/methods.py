@@ -35,10 +35,12 @@ def integrated_gradients(
     first, rest = _parted(network)
     start, end = first.forward(baseline[None]), first.forward(x)
     nodes, weights = np.polynomial.legendre.leggauss(n_points)
-    total = x.new_zeros(())
+    way = end - start
+    total: Tensor | None = None
     for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
-        at = linearise(rest, start + (1 + node) / 2 * (end - start))
-        total = total + weight / 2 * at.pullback()
+        rows = linearise(rest, torch.add(start, way, alpha=(1 + node) / 2)).pullback()
+        total = rows * (weight / 2) if total is None else total.add_(rows, alpha=weight / 2)
+    assert total is not None  # there is a point at least
     return first.back(total) * (x - baseline)[:, None]
 
 

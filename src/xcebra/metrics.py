@@ -10,7 +10,7 @@ import sklearn.metrics
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from xcebra.maps import AttributionMap
+from xcebra.maps import AttributionMap, standardised
 
 Array = NDArray[np.float64]
 Truth = Mapping[str, Any] | NDArray[np.bool_]
@@ -136,9 +136,7 @@ def accuracy(
     arguments as `auroc`.
     """
     truth, scores = _labelled(amap, ground_truth, block, factor, score, each_step)
-    spread = scores.std(axis=1, keepdims=True)
-    z = (scores - scores.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
-    return _answer(((z > threshold) == truth).mean(axis=1), each_step)
+    return _answer(((standardised(scores) > threshold) == truth).mean(axis=1), each_step)
 
 
 def gap(
@@ -190,7 +188,8 @@ def _labelled(
             )
         if score == "block":
             return truth, amap.steps.norms(where).astype(np.float64)
-        entries = np.abs(amap.steps.maps[:, :, where]).astype(np.float64)
+        parts = [np.abs(part[:, :, where]) for part in amap.steps.parts()]
+        entries = np.concatenate(parts).astype(np.float64)
     elif score == "block":
         return truth, amap.block(block)[None]
     else:

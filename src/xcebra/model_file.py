@@ -71,13 +71,12 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     model.variance_explained_ = {
         name: tensors[f"variance/{name}"].numpy() for name in header["variance_explained"]
     }
-    model.mixture_ = {
-        name: Mixture(
-            *(tensors[f"mixture/{name}/{part}"].numpy() for part in _MIXTURE),
-            **numbers,
-        )
-        for name, numbers in header["mixture"].items()
-    }
+    model.mixture_ = {}
+    for name, numbers in header["mixture"].items():
+        arrays: dict[str, Any] = {
+            part: tensors[f"mixture/{name}/{part}"].numpy() for part in _MIXTURE
+        }
+        model.mixture_[name] = Mixture(**arrays, **numbers)
     state = under(tensors, "encoder/")
     inputs = Inputs(*(state[k].double().numpy() for k in ("mean", "scale", "loadings")))
     n_latents = max(block.stop for block in model.blocks_.values())

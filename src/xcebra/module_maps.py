@@ -27,6 +27,8 @@ from xcebra.epochs import Epochs, IntArray
 from xcebra.maps import AttributionMap
 from xcebra.recording import Recording
 
+_ROWS_AT_ONCE = 65_536
+
 
 def attribute(
     module: nn.Module,
@@ -111,12 +113,17 @@ def attribute(
         X = X.neural
     values = _samples(X)
     tensors = itertools.chain(module.parameters(), module.buffers())
-    home = next((each for each in tensors if each.is_floating_point()), values[:0])
+    one = _tensor(values[:1])
+    home = next((each for each in tensors if each.is_floating_point()), one)
+
+    def read(times: IntArray) -> Tensor:
+        return _tensor(values[times]).to(home)
+
+    times = Epochs.check(epochs, len(values)).indices()
     with in_evaluation(module):
-        n_latents = _n_latents(module, values[:1].clone().to(home))
-        named = _names(values, n_latents, blocks, neuron_names)
+        n_latents = _n_latents(module, one.to(home))
+        named = _names(values.shape[1], n_latents, blocks, neuron_names)
         select, chosen = choose(named, block)
-        view = view_of_module(module, values[0].to(home))
         options = Options(
             method,
             _axes(basis, n_latents),
@@ -127,33 +134,33 @@ def attribute(
             batch_size,
             random_state,
         )
-
-        def read(times: IntArray) -> Tensor:
-            return values[torch.from_numpy(times)].to(home)
-
-        times = Epochs.check(epochs, len(values)).indices()
-        return make_map(view, read, times, chosen, options)
+        return make_map(view_of_module(module, one[0].to(home)), read, times, chosen, options)
 
 
-def _samples(X: Any) -> Tensor:
+def _samples(X: Any) -> Any:
+    """What the user gave, checked and where it is: a memory-mapped file is not read whole."""
     try:
-        # Torch reads neither reversed nor read-only arrays in place.
-        values = (
-            X.detach() if isinstance(X, Tensor) else torch.from_numpy(np.require(X, None, "CW"))
-        )
-        shape = f" of shape {tuple(values.shape)}"
-    except (TypeError, ValueError):
-        values, shape = torch.empty(0), ""
-    if values.ndim not in (2, 3) or 0 in values.shape or values.is_complex():
-        kind = values.dtype if values.is_complex() else type(X).__name__
+        values = X.detach() if isinstance(X, Tensor) else np.asanyarray(X)
+        few = _tensor(values[:1])
+        numbers = not few.is_complex()
+        described = f"{values.dtype} of shape {tuple(values.shape)}"
+    except (TypeError, ValueError, IndexError):
+        numbers, described = False, type(X).__name__
+    if not numbers or values.ndim not in (2, 3) or 0 in values.shape:
         raise ValueError(
             "X must hold numbers of shape (n_samples, n_neurons) or (n_samples, n_neurons, "
-            f"n_lags), got {kind}{shape}"
+            f"n_lags), got {described}"
         )
-    values = values if values.is_floating_point() else values.float()
-    if not bool(torch.isfinite(values).all()):
-        raise ValueError("X has NaN or infinite entries; fill them or leave those samples out")
+    for start in range(0, len(values), _ROWS_AT_ONCE):
+        if not bool(torch.isfinite(_tensor(values[start : start + _ROWS_AT_ONCE])).all()):
+            raise ValueError("X has NaN or infinite entries; fill them or leave those samples out")
     return values
+
+
+def _tensor(part: Any) -> Tensor:
+    """Some samples as a tensor of their own, whole numbers as single precision."""
+    found = part.clone() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
+    return found if found.is_floating_point() or found.is_complex() else found.float()
 
 
 def _n_latents(module: nn.Module, one: Tensor) -> int:
@@ -175,12 +182,11 @@ def _n_latents(module: nn.Module, one: Tensor) -> int:
 
 
 def _names(
-    values: Tensor,
+    n_neurons: int,
     n_latents: int,
     blocks: Mapping[str, slice] | None,
     neuron_names: Iterable[str] | None,
 ) -> Names:
-    n_neurons = values.shape[1]
     neurons = tuple(map(str, range(n_neurons) if neuron_names is None else neuron_names))
     if len(neurons) != n_neurons:
         raise ValueError(f"neuron_names has {len(neurons)} names, but X has {n_neurons} neurons")

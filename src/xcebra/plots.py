@@ -43,7 +43,9 @@ def attribution_map(
     _name_neurons(ax, amap.neuron_names)
     ax.set_ylabel("neuron")
     ax.set_title("attribution")
-    if truth:
+    if truth is not None and len(truth):
+        if not isinstance(truth, Mapping):
+            raise ValueError("truth must be a mapping from the names of factors to bool arrays")
         beside = ax.inset_axes((1.06, 0.0, 0.09 * len(truth), 1.0))
         table = np.column_stack([np.asarray(t, dtype=float) for t in truth.values()])
         beside.imshow(
@@ -54,7 +56,8 @@ def attribution_map(
         beside.set_title("truth")
     scale = ax.inset_axes((0.0, -0.17, 1.0, 0.02))
     bar = ax.figure.colorbar(image, cax=scale, orientation="horizontal")
-    bar.set_label("mean |attribution|, share of each block's largest", fontsize="small")
+    aggregate = amap.made.get("aggregate", "mean")
+    bar.set_label(f"{aggregate} |attribution|, share of each block's largest", fontsize="small")
     return ax
 
 
@@ -69,6 +72,8 @@ def block_scores(
     ax = _axes(ax, size=(7.0, 2.8))
     scores = amap.block(block)
     connected = np.ones(len(scores), dtype=bool) if truth is None else np.asarray(truth, bool)
+    if connected.shape != scores.shape:
+        raise ValueError(f"truth must be one array with a bool for each of {len(scores)} neurons")
     for chosen, colour, name in (
         (connected, _CONNECTED, "connected"),
         (~connected, _UNCONNECTED, "unconnected"),
@@ -89,6 +94,8 @@ def scores_over_time(
 ) -> Axes:
     """Heat map of a block's score, neurons by time; long recordings are averaged in bins.
 
+    Stretches of the recording that the map leaves out stay blank.
+
     Parameters
     ----------
     amap : AttributionMap
@@ -106,17 +113,15 @@ def scores_over_time(
         )
     ax = _axes(ax, size=(7.0, 4.0))
     norms = amap.steps.norms(amap.blocks[block])
-    edges = np.unique(np.linspace(0, len(norms), _MOST_BINS + 1).astype(int))
-    binned = np.add.reduceat(norms, edges[:-1], axis=0) / np.diff(edges)[:, None]
+    edges, binned = _binned(amap.steps.times, norms)
     chosen = np.arange(norms.shape[1]) if order is None else np.asarray(order)
-    times = amap.steps.times
     image = ax.imshow(
         binned[:, chosen].T,
         aspect="auto",
         cmap="magma_r",
         vmin=0,
         interpolation="nearest",
-        extent=(float(times[0]), float(times[-1] + 1), len(chosen) - 0.5, -0.5),
+        extent=(edges[0], edges[-1], len(chosen) - 0.5, -0.5),
     )
     _name_neurons(ax, tuple(amap.neuron_names[i] for i in chosen))
     ax.set_xlabel("sample")
@@ -153,6 +158,21 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
             "plots need matplotlib; install it with: pip install 'xcebra[plot]'"
         ) from error
     return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def _binned(times: NDArray[Any], norms: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Edges in time of equal bins, and the mean in each; NaN where the map has no sample."""
+    apart = int(np.median(np.diff(times))) if len(times) > 1 else 1
+    span = int(times[-1]) + apart - int(times[0])
+    n_bins = min(_MOST_BINS, -(-span // apart))
+    # In whole numbers: a sample on an edge belongs to the bin that starts there.
+    which = (times - times[0]) * n_bins // span
+    starts = np.flatnonzero(np.diff(which, prepend=-1))
+    sizes = np.diff(starts, append=len(times))
+    binned = np.full((n_bins, norms.shape[1]), np.nan)
+    sums = np.add.reduceat(norms, starts, axis=0, dtype=np.float64)
+    binned[which[starts]] = sums / sizes[:, None]
+    return np.linspace(times[0], times[0] + span, n_bins + 1), binned
 
 
 def _separate(ax: Axes, blocks: Mapping[str, slice]) -> None:

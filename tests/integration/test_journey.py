@@ -9,7 +9,7 @@ import pytest
 
 import xcebra
 from xcebra import XCEBRA
-from xcebra.caveats import UnlearnedLabelWarning
+from xcebra.caveats import SparseBasisWarning, UnlearnedLabelWarning
 from xcebra.metrics import auroc
 from xcebra.report import write_report
 
@@ -53,8 +53,34 @@ def test_a_hidden_factor_is_found_through_time(journey):
     rec, _, _ = journey
     model = XCEBRA(label_dims=2, time_dims=2, steps=300, batch_size=512, random_state=0)
     model.fit(rec.neural, rec.latents["z1"])
-    amap = model.attribute(rec.neural)
+    # Every neuron carries z1: there is nothing to find out a mixture by, and the map says so.
+    with pytest.warns(SparseBasisWarning, match="of 50 neurons"):
+        amap = model.attribute(rec.neural)
     assert auroc(amap, rec.ground_truth, block="time", factor="z2", score="block") > 0.95
+    inverted = model.attribute(rec.neural, method="inverted-gradient", basis="label")
+    assert auroc(inverted, rec.ground_truth, block="time", factor="z2", score="block") > 0.95
+
+
+def test_the_sparse_basis_undoes_what_correlated_factors_mix():
+    rec = xcebra.datasets.synthetic(
+        n_hidden=2, n_observed=2, n_steps=20_000, correlation=0.7, seed=113
+    )
+    model = XCEBRA(label_dims=2, time_dims=2, steps=300, batch_size=512, random_state=0)
+    model.fit(rec.neural, rec.labels["z2"])
+    assert model.mixture_["label"].trusted
+    scores = {
+        (method, basis): auroc(
+            model.attribute(rec.neural[::4], method=method, basis=basis),
+            rec.ground_truth,
+            block="label",
+            factor="z2",
+        )
+        for method in ("decoder-gradient", "inverted-gradient")
+        for basis in ("label", "sparse")
+    }
+    for method in ("decoder-gradient", "inverted-gradient"):
+        assert scores[method, "label"] < 0.9
+        assert scores[method, "sparse"] > 0.97
 
 
 def test_directions_on_the_sphere_are_learned_with_the_cosine():
@@ -68,7 +94,12 @@ def test_directions_on_the_sphere_are_learned_with_the_cosine():
     z = model.transform(rec.neural[:100])
     for block in model.blocks_.values():
         assert np.allclose(np.linalg.norm(z[:, block], axis=1), 1, atol=1e-5)
-    amap = model.attribute(rec.neural[:5000])
+    decoded = model.attribute(rec.neural[:5000])
+    assert decoded.made["basis"] == "label"
+    assert auroc(decoded, rec.ground_truth, block="label", factor="z2", score="block") > 0.9
+    with pytest.raises(ValueError, match="basis='sparse' needs distance='euclidean'"):
+        model.attribute(rec.neural[:10], basis="sparse")
+    amap = model.attribute(rec.neural[:5000], method="inverted-gradient")
     # Each unit-norm block loses one rank: the inverse must not explode.
     assert amap.made["rank_lost"] == 1.0
     assert amap.made["condition_worst"] < 1e4
