@@ -1,4 +1,4 @@
-"""Attribution maps in closed form for linear encoders, by brute force for others; their auROC."""
+"""Attribution maps of encoders: closed forms for linear ones, by brute force for others."""
 
 import numpy as np
 import pytest
@@ -291,5 +291,3 @@ def test_making_a_map_leaves_no_trace_on_the_encoder():
     assert model.training
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-
-

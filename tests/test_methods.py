@@ -107,9 +107,7 @@ def test_integrated_gradients_are_captums_from_another_baseline(name):
     network, x = build(name), samples(name)
     baseline = samples(name, 1, seed=5)
     captum = IntegratedGradients(network)
-    theirs = [
-        captum.attribute(x, baselines=baseline, target=j, n_steps=13) for j in range(LATENTS)
-    ]
+    theirs = [captum.attribute(x, baselines=baseline, target=j, n_steps=13) for j in range(LATENTS)]
     with torch.no_grad():
         ours = methods.integrated_gradients(network, x, baseline[0], n_points=13)
     assert_equal(ours, theirs, PATH)

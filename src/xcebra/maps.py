@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student_t
 
 from xcebra.epochs import Epochs, IntArray
 
@@ -93,7 +94,7 @@ class Comparison:
     first, second, difference, low, high : ndarray of shape (n_neurons,)
         ``difference`` is ``first - second``; ``low`` and ``high`` are the ends of its interval.
     level : float
-        What share of resampled differences lies between them.
+        How often such an interval should hold the true difference.
     neuron_names : tuple of str
     """
 
@@ -250,24 +251,22 @@ class AttributionMap:
         block: str,
         *,
         level: float = 0.95,
-        n_stretches: int = 50,
-        n_resamples: int = 1000,
-        random_state: int = 0,
+        n_stretches: int = 20,
     ) -> Comparison:
         """Mean scores of a block in two sets of epochs, for instance running and resting.
 
-        Each set is cut into stretches of time, which are resampled whole: neighbouring samples
-        tell the same, and counting them as independent would make intervals too short.
+        Each set is cut into stretches of time, whose means count as the observations of a Welch
+        interval: neighbouring samples tell the same, and counting each of them would make the
+        interval too short.
 
         Parameters
         ----------
         first, second : list of (start, stop), or bool array over the recording's samples
         block : str
         level : float
+            How often the interval should hold the true difference.
         n_stretches : int
-            For each condition; fewer, longer ones for slower activity.
-        n_resamples : int
-        random_state : int
+            For each condition; a stretch must be long beside the memory of the activity.
         """
         steps = self._steps("compare")
         self.block(block)
@@ -275,26 +274,32 @@ class AttributionMap:
             raise ValueError(f"level must lie between 0 and 1, got {level!r}")
         if n_stretches < 2:
             raise ValueError(f"n_stretches must be 2 or more, got {n_stretches!r}")
-        if n_resamples < 1:
-            raise ValueError(f"n_resamples must be 1 or more, got {n_resamples!r}")
-        rng = np.random.default_rng(random_state)
         norms = steps.norms(self.blocks[block])
-        means, resampled = [], []
+        means, variances, freedom = [], [], []
         for name, condition in (("first", first), ("second", second)):
             find = _rows if np.ndim(condition) == 1 else _rows_in_epochs
             rows = find(steps.times, condition, name)
             if len(rows) < 2:
                 raise ValueError(f"{name} holds 1 sample of the map; an interval needs 2 or more")
             stretches = np.array_split(norms[rows], min(n_stretches, len(rows)))
-            sums = np.array([s.sum(axis=0, dtype=np.float64) for s in stretches])
-            sizes = np.array([len(s) for s in stretches])
-            drawn = rng.multinomial(len(sizes), [1 / len(sizes)] * len(sizes), size=n_resamples)
-            means.append(sums.sum(axis=0) / sizes.sum())
-            resampled.append(drawn @ sums / (drawn @ sizes)[:, None])
-        tail = (1 - level) / 2
-        low, high = np.quantile(resampled[0] - resampled[1], [tail, 1 - tail], axis=0)
+            of_stretches = np.array([s.mean(axis=0, dtype=np.float64) for s in stretches])
+            means.append(norms[rows].mean(axis=0, dtype=np.float64))
+            variances.append(of_stretches.var(axis=0, ddof=1) / len(stretches))
+            freedom.append(len(stretches) - 1)
+        variance = variances[0] + variances[1]
+        parts = sum(v**2 / n for v, n in zip(variances, freedom, strict=True))
+        varies = parts > 0
+        degrees = np.where(varies, variance**2 / np.where(varies, parts, 1.0), 1.0)
+        reach = student_t.ppf((1 + level) / 2, degrees) * np.sqrt(variance)
+        difference = means[0] - means[1]
         return Comparison(
-            means[0], means[1], means[0] - means[1], low, high, level, self.neuron_names
+            means[0],
+            means[1],
+            difference,
+            difference - reach,
+            difference + reach,
+            level,
+            self.neuron_names,
         )
 
     def to_xarray(self) -> Dataset:
@@ -361,6 +366,11 @@ class AttributionMap:
             f"AttributionMap({n_neurons} neurons x {n_latents} latents, blocks {{{blocks}}}, "
             f"method={self.made.get('method')!r}{steps})"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Read-only mappings cannot be pickled; plain ones become read-only again.
+        parts = dict(self.scores), dict(self.blocks), self.neuron_names, self.latent_names
+        return type(self), (self.values, *parts, dict(self.made), self.steps)
 
     def _steps(self, asked: str) -> Steps:
         if self.steps is None:
