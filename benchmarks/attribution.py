@@ -132,7 +132,10 @@ def _each_output(attribute: Callable[[int], Tensor]) -> Callable[[], Any]:
 
 def _cebra(module: nn.Module, x: Tensor) -> Any:
     method = cebra.attribution.init(
-        name="jacobian-based", model=module, input_data=x, output_dimension=N_LATENTS
+        name="jacobian-based",
+        model=module,
+        input_data=x.clone().requires_grad_(),
+        output_dimension=N_LATENTS,
     )
     with contextlib.redirect_stdout(io.StringIO()):
         return abs(method.compute_attribution_map()["jf-inv-svd"]).mean(0)

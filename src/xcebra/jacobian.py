@@ -114,19 +114,31 @@ def invert(
 ) -> Inverse:
     """Moore-Penrose inverse of each Jacobian, ignoring singular values below a relative cut-off.
 
-    The small Gram matrices ``J J^T`` are decomposed in float64 on the CPU, so that squaring loses
-    nothing and any device will do.
+    It goes through the small Gram matrices ``J J^T``, in float64 on the CPU, so that squaring loses
+    nothing and any device will do. Those of full rank are inverted as they are, which takes half as
+    long as decomposing them.
     """
-    gram = torch.einsum("sln,smn->slm", *(jacobians.cpu().double(),) * 2)
-    eigenvalues, vectors = torch.linalg.eigh(gram)
+    rows = jacobians.detach().cpu().double()
+    gram = rows @ rows.mT
+    eigenvalues = torch.linalg.eigvalsh(gram)
     largest = eigenvalues[:, -1:].clamp_min(torch.finfo(torch.float64).tiny)
     kept = eigenvalues > cutoff**2 * largest
-    reciprocal = torch.where(kept, 1 / eigenvalues.clamp_min(1e-300), 0.0)
-    inverse_gram = (vectors * reciprocal[:, None, :]) @ vectors.mT
     smallest = torch.where(kept, eigenvalues, torch.inf).amin(dim=1)
-    values = jacobians.mT @ inverse_gram.to(jacobians)
+    full = kept.all(dim=1)
+    inverse_gram = torch.linalg.inv_ex(gram).inverse
+    if not full.all():
+        inverse_gram[~full] = _pseudo_inverse(gram[~full], cutoff**2)
+    values = (inverse_gram.to(jacobians) @ jacobians).mT
     condition = (largest[:, 0] / smallest).sqrt()
     return Inverse(values, condition, kept.sum(dim=1))
+
+
+def _pseudo_inverse(gram: Tensor, cutoff: float) -> Tensor:
+    """Of symmetric matrices, without the eigenvalues below a relative cut-off."""
+    eigenvalues, vectors = torch.linalg.eigh(gram)
+    kept = eigenvalues > cutoff * eigenvalues[:, -1:].clamp_min(torch.finfo(torch.float64).tiny)
+    reciprocal = torch.where(kept, 1 / eigenvalues.clamp_min(1e-300), 0.0)
+    return (vectors * reciprocal[:, None, :]) @ vectors.mT
 
 
 def _carry(
