@@ -97,15 +97,16 @@ def rows() -> Iterator[dict[str, Any]]:
 def run(subjects: list[str]) -> None:
     """Measure what is missing."""
     made_with = {name: version(name) for name in ("xcebra", "torch", "numpy", "numba")}
-    done = {
-        (row["subject"], row["level"], row["seed"])
-        for row in rows()
-        if row["made_with"] == made_with
-    }
     first = ("table 1, latents", "table 2, latents", "correlation")
     work = [(key, seed) for seed in SEEDS for key in CASES if not subjects or key[0] in subjects]
     work.sort(key=lambda item: item[0][0] not in first)
     for (subject, level), seed in work:
+        # Read again each time: another process may be at work on other subjects.
+        done = [
+            (row["subject"], row["level"], row["seed"])
+            for row in rows()
+            if row["made_with"] == made_with
+        ]
         if (subject, level, seed) in done:
             continue
         found = {

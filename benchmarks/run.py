@@ -155,11 +155,26 @@ def bench_core() -> dict[str, Any]:
     }
 
 
+def bench_map_memory() -> dict[str, Any]:
+    """Maps of longer and longer recordings, each in a process of its own."""
+    return {"rows": [in_a_process("scaling.py", "maps", str(10**e)) for e in (4, 5, 6)]}
+
+
+def report_map_memory(found: dict[str, Any]) -> None:
+    """Print what was measured."""
+    for row in found["rows"]:
+        print(
+            f"T = {row['n_times']:>9,}: map in {row['map_s']:6.1f} s, {row['extra_mb']:6.1f} MB "
+            "at its peak"
+        )
+
+
 def main() -> None:
-    """Measure, write and print both parts, or those named: ``core``, ``attribution``."""
+    """Measure, write and print every part, or those named on the command line."""
     parts: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
         "core": (bench_core, report_core),
         "attribution": (bench_attribution, report_attribution),
+        "map_memory": (bench_map_memory, report_map_memory),
     }
     for name in sys.argv[1:] or parts:
         measure, report = parts[name]

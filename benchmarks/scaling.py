@@ -17,7 +17,7 @@ import torch
 
 import xcebra
 from xcebra.batches import Batches
-from xcebra.encoder import Encoder
+from xcebra.encoder import Encoder, Inputs
 from xcebra.kernels import fused
 from xcebra.planning import make_plan
 from xcebra.training import new_state, take_step
@@ -109,6 +109,26 @@ def measure_memory(n: int) -> dict[str, Any]:
     return {"n": n, "extra_mb": peak.most - peak.before}
 
 
+def measure_maps(n_times: int) -> dict[str, Any]:
+    """Time and memory of a map over a memory-mapped recording, time not kept."""
+    generator = torch.Generator().manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "neural.npy"
+        whole = xcebra.datasets.synthetic(n_hidden=4, n_observed=2, n_steps=n_times, seed=0)
+        np.save(path, whole.neural)
+        inputs = Inputs.measure(whole, whole.epochs, project=True)
+        del whole
+        encoder = Encoder(inputs, 6, limit=5.0, generator=generator)
+        mapped = np.load(path, mmap_mode="r")
+        xcebra.attribute(encoder, mapped[:5000])
+        started = time.perf_counter()
+        with Peak() as peak:
+            xcebra.attribute(encoder, mapped)
+        taken = time.perf_counter() - started
+    return {"n_times": n_times, "map_s": taken, "extra_mb": peak.most - peak.before}
+
+
 if __name__ == "__main__":
-    measure = {"steps": measure_steps, "memory": measure_memory}[sys.argv[1]]
+    measures = {"steps": measure_steps, "memory": measure_memory, "maps": measure_maps}
+    measure = measures[sys.argv[1]]
     print(json.dumps(measure(int(sys.argv[2]))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from xcebra.checks import choice, number
 from xcebra.decoder import Decoder
 from xcebra.encoder import Encoder
 from xcebra.epochs import IntArray
-from xcebra.jacobian import flat_layers, invert, is_linear, linearise
+from xcebra.jacobian import Inverse, flat_layers, invert, is_linear, linearise
 from xcebra.maps import AGGREGATES, AttributionMap, Gather, Steps
 from xcebra.methods import Layers
 
@@ -195,8 +196,7 @@ class _Work:
     read: Callable[[IntArray], Tensor]
     axes: Tensor | None
     background: Tensor | None
-    conditions: list[Tensor] = field(default_factory=list)
-    rank_lost: list[Tensor] = field(default_factory=list)
+    conditions: _Conditions = field(default_factory=lambda: _Conditions())
 
 
 def _gradient(work: _Work, jacobians: Tensor) -> Tensor:
@@ -206,8 +206,7 @@ def _gradient(work: _Work, jacobians: Tensor) -> Tensor:
 def _inverted(work: _Work, jacobians: Tensor) -> Tensor:
     rows = _in_axes(work.axes, jacobians)
     inverse = invert(rows.flatten(2))  # over neurons and lags together
-    work.conditions.append(inverse.condition)
-    work.rank_lost.append(inverse.rank < rows.shape[1])
+    work.conditions.add(inverse, rows.shape[1])
     return inverse.values.mT.reshape(rows.shape)
 
 
@@ -317,7 +316,7 @@ def make_map(
         "aggregate": options.aggregate,
         "smooth": options.smooth,
         "n_samples": len(times),
-        **_conditioning(work),
+        **work.conditions.summary(),
     }
     steps = store.steps(times)
     if options.aggregate == "median" and steps is not None:
@@ -481,15 +480,27 @@ def _shuffled(read: Callable[[IntArray], Tensor], times: IntArray, seed: int) ->
     return x.flatten()[order.to(x.device)].reshape(x.shape)
 
 
-def _conditioning(work: _Work) -> dict[str, float]:
-    if not work.conditions:
-        return {}
-    condition, rank_lost = torch.cat(work.conditions), torch.cat(work.rank_lost)
-    return {
-        "condition_median": float(condition.median()),
-        "condition_worst": float(condition.max()),
-        "rank_lost": float(rank_lost.double().mean()),
-    }
+class _Conditions:
+    """How well conditioned the inverted Jacobians were, in four bytes a sample."""
+
+    def __init__(self) -> None:
+        self._found = array("f")
+        self._rank_lost = 0
+
+    def add(self, inverse: Inverse, n_latents: int) -> None:
+        # Small tensors kept between large ones that come and go would break the memory up.
+        self._found.frombytes(inverse.condition.float().numpy().tobytes())
+        self._rank_lost += int((inverse.rank < n_latents).sum())
+
+    def summary(self) -> dict[str, float]:
+        if not self._found:
+            return {}
+        condition = np.frombuffer(self._found, dtype=np.float32)
+        return {
+            "condition_median": float(np.median(condition)),
+            "condition_worst": float(condition.max()),
+            "rank_lost": self._rank_lost / len(condition),
+        }
 
 
 class _Store:
