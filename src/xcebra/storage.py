@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 def write_tensors(
