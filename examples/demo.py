@@ -36,6 +36,8 @@ def main() -> None:
     }
     for name, value in scores.items():
         print(f"{name}: {value:.4f}")
+    explained = model.variance_explained_["all"].mean()
+    print(f"variance of held-out activity that the decoder explains: {explained:.3f}")
     for name, fit in model.goodness_of_fit_.items():
         print(
             f"{name}: held-out loss {fit.loss:.2f}, chance {fit.chance:.2f}, learned {fit.learned}"
@@ -50,6 +52,7 @@ def main() -> None:
         figure: Any = ax.figure
         figure.savefig(FOLDER / name, dpi=150)
     model.save(FOLDER / "model.safetensors")
+    amap.save(FOLDER / "map.nc")
     page = write_report(
         FOLDER / "report.html",
         model,

@@ -23,6 +23,7 @@ from xcebra.epochs import Epochs, IntArray
 from xcebra.interrupts import deferred_interrupt
 from xcebra.jacobian import register_slope
 from xcebra.recording import Recording
+from xcebra.schedules import one_cycle
 
 WIDTH = 192
 _JUDGED = 8192
@@ -88,12 +89,7 @@ class Decoder(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        for name, value in {
-            "mean": inputs.mean,
-            "scale": inputs.scale,
-            "loadings": inputs.loadings,
-        }.items():
-            self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
+        inputs.register(self)
         sphere: list[nn.Module] = [UnitBlocks(unit_blocks)] if unit_blocks else []
         self.network = nn.Sequential(
             *sphere,
@@ -152,7 +148,9 @@ def fit_decoder(
     bar = tqdm(total=config.steps, disable=not progress, desc="decoder", unit="step")
     with deferred_interrupt() as interrupted, bar:
         for step in range(config.steps):
-            optimizer.param_groups[0]["lr"] = _rate(config, step)
+            optimizer.param_groups[0]["lr"] = one_cycle(
+                step, config.steps, config.learning_rate, rise=0.05
+            )
             z, u = pairs(training.draw(config.batch_size, rng))
             optimizer.zero_grad()
             F.mse_loss(decoder.network(z), u).backward()
@@ -218,11 +216,3 @@ def _some(epochs: Epochs) -> IntArray:
     """Samples spread evenly over the epochs, enough to judge by."""
     times = epochs.indices()
     return times[np.unique(np.linspace(0, len(times) - 1, _JUDGED).astype(np.int64))]
-
-
-def _rate(config: DecoderConfig, step: int) -> float:
-    rise = max(1, config.steps // 20)
-    if step < rise:
-        return config.learning_rate * (step + 1) / rise
-    done = (step - rise) / max(1, config.steps - rise)
-    return config.learning_rate * (0.005 + 0.995 * 0.5 * (1 + math.cos(math.pi * done)))

@@ -70,6 +70,11 @@ class Inputs:
         silent = self.scale == 0
         return np.where(silent, 0.0, 1 / np.where(silent, 1.0, self.scale))
 
+    def register(self, module: nn.Module) -> None:
+        """Give a module these numbers as buffers, in single precision."""
+        for name in ("mean", "scale", "reciprocal", "loadings"):
+            module.register_buffer(name, torch.tensor(getattr(self, name), dtype=torch.float32))
+
     @property
     def silent(self) -> NDArray[np.int64]:
         """Neurons that never change."""
@@ -150,13 +155,7 @@ class Encoder(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        for name, value in {
-            "mean": inputs.mean,
-            "scale": inputs.scale,
-            "reciprocal": inputs.reciprocal,
-            "loadings": inputs.loadings,
-        }.items():
-            self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
+        inputs.register(self)
         # The paper's widths: 30, 30 and 10 units per latent.
         widths = [inputs.loadings.shape[1], 30 * n_latents, 30 * n_latents, 10 * n_latents]
         layers: list[nn.Module] = []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xcebra import plots
+from xcebra.basis import Mixture
 from xcebra.diagnostics import GoodnessOfFit
 from xcebra.estimator import XCEBRA
 from xcebra.maps import AttributionMap
@@ -64,6 +65,8 @@ def write_report(
     sections = [f"<h1>{html.escape(title)}</h1>", _verdict(model.goodness_of_fit_)]
     if scores:
         sections.append(_table(["measure", "value"], [[k, f"{v:.4f}"] for k, v in scores.items()]))
+    if amap.made.get("basis") == "sparse" and model.mixture_:
+        sections.append(_mixtures(model.mixture_, len(amap.neuron_names)))
     sections += [
         "<h2>Attribution map</h2>",
         _figure(
@@ -120,6 +123,21 @@ def _verdict(fits: Mapping[str, GoodnessOfFit]) -> str:
     ]
     head = ["objective", "verdict", "held-out loss", "chance", "p"]
     return "<h2>Is it in these neurons?</h2>" + _table(head, rows)
+
+
+def _mixtures(mixtures: Mapping[str, Mixture], n_neurons: int) -> str:
+    rows = []
+    for name, mixture in mixtures.items():
+        if mixture.trusted:
+            verdict = "yes: without a fifth of the neurons the map would be the same"
+        elif mixture.found:
+            verdict = "uncertain: it rests on too few neurons"
+        else:
+            verdict = "no: too few neurons are unconnected to tell"
+        seem = f"{mixture.n_unconnected} of {n_neurons}"
+        rows.append([name, verdict, seem, f"{mixture.instability:.1%}"])
+    head = ["label", "verdict", "neurons that seem unconnected", "change without a fifth"]
+    return "<h2>Can it be told from correlated factors?</h2>" + _table(head, rows)
 
 
 def _ranking(amap: AttributionMap, block: str, n: int = 10) -> str:

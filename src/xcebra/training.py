@@ -24,6 +24,7 @@ from xcebra.infonce import chance_level, infonce
 from xcebra.interrupts import deferred_interrupt
 from xcebra.jacobian import linearise, penalty
 from xcebra.recording import Recording
+from xcebra.schedules import one_cycle
 
 _CHECKPOINT_SECONDS = 20.0
 _LARGEST_ADAPTED = 32 * 2**20 - 2**14
@@ -54,11 +55,7 @@ class TrainConfig:
         """Learning rate of a step: constant, or up over a tenth and down a half cosine."""
         if self.schedule == "constant":
             return self.learning_rate
-        rise = max(1, self.steps // 10)
-        if step < rise:
-            return self.learning_rate * (step + 1) / rise
-        done = (step - rise) / max(1, self.steps - rise)
-        return self.learning_rate * (0.005 + 0.995 * 0.5 * (1 + math.cos(math.pi * done)))
+        return one_cycle(step, self.steps, self.learning_rate, rise=0.1)
 
     def penalty_weight(self, step: int) -> float:
         """Weight of the Jacobian penalty at a step, before division by the temperature."""
