@@ -297,8 +297,8 @@ def test_each_of_several_blocks_finds_its_own_mixture_and_the_axes_undo_them_all
         np.testing.assert_allclose(found[name].weights, mixture, atol=1e-3)
     # Columns of a map follow the inverse of the axes of the embedding.
     readouts = {
-        "position": Readout(rng.standard_normal((2, 2)), np.zeros(2)),
-        "speed": Readout(np.array([[2.0]]), np.zeros(1)),
+        "position": Readout(rng.standard_normal((2, 2)), np.zeros(2), np.array([0.5, 3.0])),
+        "speed": Readout(np.array([[2.0]]), np.zeros(1), np.ones(1)),
     }
     learned = maps @ label_axes(readouts, blocks)
     sparse = learned @ np.linalg.inv(sparse_axes(readouts, found, blocks))

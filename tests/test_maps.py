@@ -488,6 +488,7 @@ def test_a_map_survives_pickling():
         ([(3, 9)], np.zeros(70, bool), {}, "second holds no sample of the map"),
         ([(3, 9)], np.ones(50, bool), {}, "second is a mask of 50 samples"),
         ([(3, 9)], [(40, 41)], {}, "second holds 1 sample of the map; an interval needs 2"),
+        ([(3, 9)], [(7, 50)], {}, "first and second share 2 samples"),
         ([(3, 3)], [(40, 41)], {}, r"epochs\[0\] is \(3, 3\)"),
     ],
 )

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import xcebra
-from xcebra.attribution import METHODS
+from xcebra import XCEBRA
+from xcebra.attribution import METHODS, _shuffled
 from xcebra.encoder import UnitBlocks
 from xcebra.jacobian import RELATIVE_CUTOFF
 from xcebra.recording import Recording
@@ -306,7 +307,7 @@ def test_a_direction_along_a_latent_is_its_column_whatever_its_length(method):
     module, x = build("mlp"), samples()
     whole = xcebra.attribute(module, x, method=method).values
     for length in (1, 0.1, 5.0):
-        part = xcebra.attribute(module, x, method=method, block=[0, length, 0])
+        part = xcebra.attribute(module, x, method=method, block=[[0, length, 0]])
         np.testing.assert_allclose(part.values[:, 0], whole[:, 1], rtol=1e-12)
         np.testing.assert_allclose(part.block("directions"), whole[:, 1], rtol=1e-12)
     assert part.latent_names == ("direction0",)
@@ -580,7 +581,7 @@ class Says(nn.Module):
         return self.answer(x)
 
 
-DIRECTIONS = "a slice, or finite directions of shape (n_directions, 3), got shape"
+DIRECTIONS = "a slice, or finite directions of shape (n_directions, 3), one per row, got shape"
 WRONG = {
     "an unknown method": ({"method": "magic"}, "method must be one of ['decoder-gradient', 'inv"),
     "a list of methods": ({"method": ["gradient"]}, "got ['gradient']"),
@@ -651,14 +652,17 @@ WRONG = {
     "step": ({"block": slice(0, 3, 2)}, "must choose one or more neighbours of the 3 latents"),
     "short direction": ({"block": [1.0, 0.0]}, f"{DIRECTIONS} (2,)"),
     "no direction": ({"block": np.empty((0, 3))}, f"{DIRECTIONS} (0, 3)"),
-    "NaN direction": ({"block": [1.0, np.nan, 0.0]}, f"{DIRECTIONS} (3,)"),
+    "NaN direction": ({"block": [[1.0, np.nan, 0.0]]}, f"{DIRECTIONS} (1, 3)"),
+    "one row, which may mean latents": ({"block": [1, 0, 0]}, f"{DIRECTIONS} (3,)"),
+    "a mask": ({"block": [[True, False, True]]}, f"{DIRECTIONS} (1, 3)"),
+    "words for a basis": ({"basis": [["a"]]}, "basis must be 'raw' or a finite matrix"),
     "three axes": ({"block": np.ones((1, 1, 3))}, f"{DIRECTIONS} (1, 1, 3)"),
     "an object": ({"block": object()}, f"{DIRECTIONS} ()"),
     "dependent directions": (
         {"block": [[1, 0, 0], [2, 0, 0]]},
         "the 2 directions of block span only 1 dimensions; leave out those that follow",
     ),
-    "zero direction": ({"block": [0, 0, 0]}, "the 1 directions of block span only 0 dimensions"),
+    "zero direction": ({"block": [[0, 0, 0]]}, "the 1 directions of block span only 0 dimensions"),
     "one axis": ({"X": np.ones(6)}, "n_lags), got float64 of shape (6,)"),
     "four axes": ({"X": np.ones((2, 6, 1, 1))}, "n_lags), got float64 of shape (2, 6, 1, 1)"),
     "no samples": ({"X": np.ones((0, 6))}, "n_lags), got float64 of shape (0, 6)"),
@@ -690,3 +694,54 @@ def test_what_cannot_be_done_is_said(what):
     given = {"module": linear(), "X": samples(), "method": "gradient", **changed}
     with pytest.raises(ValueError, match=re.escape(message)):
         xcebra.attribute(**given)
+
+
+def test_the_scale_of_axes_scales_columns_and_nothing_else():
+    module, x = build("mlp"), samples()
+    plain = xcebra.attribute(module, x)
+    scale = np.array([1.0, 1e6, 1e-6])
+    scaled = xcebra.attribute(module, x, basis=np.diag(scale))
+    np.testing.assert_allclose(scaled.values, plain.values / scale, rtol=1e-9)
+    assert scaled.made["rank_lost"] == 0
+    assert scaled.made["condition_median"] == plain.made["condition_median"]
+    assert (plain.made["basis"], scaled.made["basis"]) == ("raw", "given")
+
+
+def test_a_file_that_is_there_is_not_written_over(tmp_path):
+    module, x = build("mlp"), samples()
+    path = tmp_path / "x.npy"
+    np.save(path, x)
+    with pytest.raises(ValueError, match="is there already; remove it or rename"):
+        xcebra.attribute(module, np.load(path, mmap_mode="r"), keep_time=path)
+    assert np.array_equal(np.load(path), x)
+
+
+def test_a_map_that_fails_half_way_leaves_no_file(tmp_path):
+    class Tires(torch.nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            Tires.calls += 1
+            if Tires.calls > 6:
+                raise RuntimeError("tired")
+            return x[:, :2] ** 2
+
+    with pytest.raises(RuntimeError, match="tired"):
+        xcebra.attribute(Tires(), samples(), batch_size=1, keep_time=tmp_path / "map.npy")
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("thing", [len, XCEBRA()], ids=["a function", "an estimator"])
+def test_what_is_not_a_module_is_refused(thing):
+    with pytest.raises(TypeError, match=r"module must be a torch\.nn\.Module, got"):
+        xcebra.attribute(thing, samples())
+
+
+def test_the_shuffled_background_covers_the_whole_recording(monkeypatch):
+    monkeypatch.setattr("xcebra.attribution._BACKGROUND", 8)
+    asked = []
+    _shuffled(lambda times: (asked.extend(times), torch.zeros(len(times), 2))[1], np.arange(15), 0)
+    assert asked[0] == 0
+    assert asked[-1] == 14
+    assert np.diff(asked).max() <= 3

@@ -29,6 +29,8 @@ from xcebra.methods import Layers
 UNITS = ("standardised", "raw")
 # Neighbours are sought, and random draws made, among this many samples at a time.
 _CHUNK = 8192
+_CHUNK_FLOATS = 2**27
+_LEAST_CHUNK = 256
 _BACKGROUND = 8192
 # Floats in the largest array of one batch: about what stays in the caches.
 _BATCH_FLOATS = 2**19
@@ -135,14 +137,16 @@ def choose(names: Names, block: Any) -> tuple[slice | NDArray[np.float64] | None
         chosen = slice(start, stop)
         return chosen, Names(names.neurons, names.latents[chosen], only)
     try:
-        vectors = np.atleast_2d(np.asarray(block, dtype=np.float64))
+        vectors = np.asarray(block)
+        vectors = np.empty((0, 0)) if vectors.dtype == bool else vectors.astype(np.float64)
     except (TypeError, ValueError):
         vectors = np.empty((0, 0))
-    n = len(vectors)
+    # One row of numbers could as well be meant as a choice of latents.
+    n = len(vectors) if vectors.ndim == 2 else 0
     if vectors.shape != (n, n_latents) or n == 0 or not np.isfinite(vectors).all():
         raise ValueError(
             f"block must be one of {list(names.blocks)}, a slice, or finite directions of shape "
-            f"(n_directions, {n_latents}), got shape {np.shape(block)}"
+            f"(n_directions, {n_latents}), one per row, got shape {np.shape(block)}"
         )
     if np.linalg.matrix_rank(vectors) < n:
         raise ValueError(
@@ -177,6 +181,8 @@ def check_options(
         problems.append(
             f"keep_time={str(keep_time)!r}: there is no folder {str(Path(keep_time).parent)!r}"
         )
+    elif isinstance(keep_time, (str, Path)) and Path(keep_time).exists():
+        problems.append(f"keep_time={str(keep_time)!r} is there already; remove it or rename")
     if aggregate == "median" and keep_time is False:
         problems.append("aggregate='median' needs every time step: give keep_time=True")
     averages = isinstance(smooth, (int, np.integer)) and smooth > 1
@@ -194,8 +200,9 @@ class _Work:
     view: View
     options: Options
     read: Callable[[IntArray], Tensor]
-    axes: Tensor | None
-    background: Tensor | None
+    axes: Tensor | None  # for rows of outputs
+    inverse_axes: Tensor | None  # for rows that say how inputs move with latents
+    background: Tensor | None = None
     conditions: _Conditions = field(default_factory=lambda: _Conditions())
 
 
@@ -204,15 +211,14 @@ def _gradient(work: _Work, jacobians: Tensor) -> Tensor:
 
 
 def _inverted(work: _Work, jacobians: Tensor) -> Tensor:
-    rows = _in_axes(work.axes, jacobians)
-    inverse = invert(rows.flatten(2))  # over neurons and lags together
-    work.conditions.add(inverse, rows.shape[1])
-    return inverse.values.mT.reshape(rows.shape)
+    # As learned, so that neither the cut-off nor the conditioning depends on the scale of axes.
+    inverse = invert(jacobians.flatten(2))  # over neurons and lags together
+    work.conditions.add(inverse, jacobians.shape[1])
+    return _in_axes(work.inverse_axes, inverse.values.mT.reshape(jacobians.shape))
 
 
 def _decoder(work: _Work, jacobians: Tensor) -> Tensor:
-    rows = jacobians.mT
-    return rows if work.axes is None else torch.linalg.inv(work.axes).T @ rows
+    return _in_axes(work.inverse_axes, jacobians.mT)
 
 
 def _integrated(work: _Work, x: Tensor, chosen: Tensor, far: Tensor) -> Tensor:
@@ -256,6 +262,8 @@ CONTRIBUTIONS: Mapping[str, Callable[[_Work, Tensor, Tensor, Tensor], Tensor]] =
     "feature-ablation": _ablation,
 }
 METHODS = (*DERIVATIVES, *CONTRIBUTIONS)
+# How neurons move with latents; the others say how the encoder reads latents off the neurons.
+GENERATIVE = ("decoder-gradient", "inverted-gradient")
 
 
 def view_of_model(encoder: Encoder, decoder: Decoder, method: str, units: str) -> View:
@@ -299,7 +307,7 @@ def make_map(
     ``read`` gives the raw samples at some times, (sample, neuron) or (sample, neuron, lag).
     """
     with torch.no_grad():
-        work = _Work(view, options, read, _axes(view, read, times, options), None)
+        work = _Work(view, options, read, *_axes(view, read, times, options))
         if options.method == "shap-shuffled":
             work.background = view.enter(_shuffled(read, times, options.seed))
         gather = Gather(options.aggregate, tuple(names.blocks.values()))
@@ -314,7 +322,7 @@ def make_map(
     made = {
         "method": options.method,
         "aggregate": options.aggregate,
-        "smooth": options.smooth,
+        "smooth": int(options.smooth),
         "n_samples": len(times),
         **work.conditions.summary(),
     }
@@ -335,13 +343,13 @@ def moments(
     options: Options,
 ) -> NDArray[np.float64]:
     """Mean over time of each neuron's row of the map times itself, (neuron, latent, latent)."""
-    total = torch.zeros(())
+    total = torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
-        work = _Work(view, options, read, _axes(view, read, times, options), None)
+        work = _Work(view, options, read, *_axes(view, read, times, options))
         for _, rows in _row_batches(work, times):
-            maps = _finished(work, rows).double()
-            total = total.to(maps) + torch.einsum("sin,sjn->nij", maps, maps)
-    return (total / len(times)).cpu().numpy()
+            maps = _finished(work, rows).cpu().double()
+            total = total + torch.einsum("sin,sjn->nij", maps, maps)
+    return (total / len(times)).numpy()
 
 
 @contextmanager
@@ -367,13 +375,17 @@ def in_evaluation(module: nn.Module) -> Iterator[None]:
 def _row_batches(work: _Work, times: IntArray) -> Iterator[tuple[IntArray, Tensor]]:
     """Rows of the map, (sample, latent, input), and the positions in ``times`` they belong to."""
     positions = np.arange(len(times))
-    n_chunks = -(-len(times) // _CHUNK)
+    size = _CHUNK
+    if work.options.smooth > 1:
+        # All Jacobians of a chunk are held at once.
+        size = int(np.clip(_CHUNK_FLOATS // _widths(work, times)[1], _LEAST_CHUNK, _CHUNK))
+    n_chunks = -(-len(times) // size)
     for i in range(n_chunks):
         if work.options.smooth > 1:
             # Every chunk covers the whole recording, so that neighbours can be near.
             chunk = positions[i::n_chunks]
         else:
-            chunk = positions[i * _CHUNK : (i + 1) * _CHUNK]
+            chunk = positions[i * size : (i + 1) * size]
         if work.options.method in DERIVATIVES:
             yield from _derivatives(work, times, chunk)
         else:
@@ -427,16 +439,18 @@ def _contributions(
 
 
 def _batches(work: _Work, times: IntArray, chunk: IntArray) -> list[IntArray]:
-    size = work.options.batch_size or _batch_size(work, times)
+    # As many samples as keep the largest array of a batch in the caches.
+    fitting = int(np.clip(_BATCH_FLOATS // _widths(work, times)[0], 16, 1024))
+    size = work.options.batch_size or fitting
     return [chunk[a : a + size] for a in range(0, len(chunk), size)]
 
 
-def _batch_size(work: _Work, times: IntArray) -> int:
-    """As many samples as keep the largest array of a batch in the caches."""
+def _widths(work: _Work, times: IntArray) -> tuple[int, int]:
+    """Floats of one sample in the largest array on the way to its Jacobian, and in that."""
     at = linearise(work.view.layers, work.view.enter(work.read(times[:1])))
+    n_inputs, n_outputs = at.inputs[0][0].numel(), at.output.shape[1]
     widest = max(entered[0].numel() for entered in (*at.inputs, at.output))
-    narrowest = min(at.inputs[0][0].numel(), at.output.shape[1])
-    return int(np.clip(_BATCH_FLOATS // (widest * narrowest), 16, 1024))
+    return widest * min(n_inputs, n_outputs), n_inputs * n_outputs
 
 
 def _finished(work: _Work, rows: Tensor) -> Tensor:
@@ -445,7 +459,7 @@ def _finished(work: _Work, rows: Tensor) -> Tensor:
     if isinstance(select, slice):
         rows = rows[:, select]
     elif select is not None:
-        rows = _in_axes(torch.from_numpy(select).to(rows), rows)
+        rows = _in_axes(torch.from_numpy(select).to(rows.dtype).to(rows.device), rows)
     if rows.ndim > 3:
         rows = torch.linalg.vector_norm(rows, dim=3)
     if view.loadings is not None:
@@ -455,6 +469,7 @@ def _finished(work: _Work, rows: Tensor) -> Tensor:
 
 def _averaged(jacobians: Tensor, embedding: Tensor, smooth: int) -> Tensor:
     result = torch.zeros_like(jacobians)
+    embedding = embedding.float() if embedding.dtype != torch.float64 else embedding
     for rows, target in zip(embedding.split(1024), result.split(1024), strict=True):
         # By differences: the faster form by products confuses neighbours far from the origin.
         apart = torch.cdist(rows, embedding, compute_mode="donot_use_mm_for_euclid_dist")
@@ -466,16 +481,21 @@ def _averaged(jacobians: Tensor, embedding: Tensor, smooth: int) -> Tensor:
 
 def _axes(
     view: View, read: Callable[[IntArray], Tensor], times: IntArray, options: Options
-) -> Tensor | None:
+) -> tuple[Tensor | None, Tensor | None]:
+    """New axes, and their transposed inverse, where and in what precision the rows will be."""
     if options.axes is None:
-        return None
-    return torch.from_numpy(options.axes).to(view.enter(read(times[:1])))
+        return None, None
+    like = view.enter(read(times[:1]))
+    inverse = np.ascontiguousarray(np.linalg.inv(options.axes).T)
+    both = (
+        torch.from_numpy(each).to(like.dtype).to(like.device) for each in (options.axes, inverse)
+    )
+    return next(both), next(both)
 
 
 def _shuffled(read: Callable[[IntArray], Tensor], times: IntArray, seed: int) -> Tensor:
     """Samples whose entries were shuffled over time and neurons."""
-    every = max(1, len(times) // _BACKGROUND)
-    x = read(times[::every][:_BACKGROUND])
+    x = read(times[np.unique(np.linspace(0, len(times) - 1, _BACKGROUND).astype(np.int64))])
     order = torch.from_numpy(np.random.default_rng(seed).permutation(x.numel()))
     return x.flatten()[order.to(x.device)].reshape(x.shape)
 
@@ -504,23 +524,23 @@ class _Conditions:
 
 
 class _Store:
-    """Where maps of single steps are kept, if they are."""
+    """Where maps of single steps are kept, if they are; a file gets its name when it is whole."""
 
     def __init__(self, keep: bool | Path, *shape: int) -> None:
         self._maps: NDArray[np.float32] | None = None
+        self._path, self._temporary = None if isinstance(keep, bool) else keep, Path()
         if keep is False:
             return
         if keep is True and 4 * np.prod(shape, dtype=float) <= _IN_MEMORY_BYTES:
             self._maps = np.empty(shape, dtype=np.float32)
             return
-        path = keep
-        if path is True:
-            handle, name = tempfile.mkstemp(prefix="xcebra-map-", suffix=".npy")
-            os.close(handle)
-            path = Path(name)
-        self._maps = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-        if keep is True:
-            weakref.finalize(self._maps, path.unlink, missing_ok=True)
+        folder = None if self._path is None else self._path.parent
+        handle, name = tempfile.mkstemp(prefix="xcebra-map-", suffix=".npy", dir=folder)
+        os.close(handle)
+        self._temporary = Path(name)
+        self._maps = np.lib.format.open_memmap(name, mode="w+", dtype=np.float32, shape=shape)
+        # Gone with the map; a file with a name of its own is no longer there under this one.
+        weakref.finalize(self._maps, self._temporary.unlink, missing_ok=True)
 
     def put(self, where: IntArray, maps: Tensor) -> None:
         if self._maps is not None:
@@ -531,5 +551,7 @@ class _Store:
             return None
         if isinstance(self._maps, np.memmap):
             self._maps.flush()
+        if self._path is not None:
+            self._temporary.replace(self._path)
         self._maps.flags.writeable = False
         return Steps(self._maps, times)

@@ -17,6 +17,7 @@ Array = NDArray[np.float64]
 
 _MOST_ITERATIONS = 2000
 _GAP = 1e-6
+_SOLVED = 1e-3
 _MOST_SHARPENING = 500
 # Of the median norm: residuals below it count as equally small.
 _SHARPEST = 0.02
@@ -68,7 +69,8 @@ class Mixture:
     def trusted(self) -> bool:
         """Whether it rests on more than a few neurons, and others would have told the same."""
         enough = self.n_unconnected > LEAST_UNCONNECTED * len(self.after)
-        return self.found and enough and self.instability <= MOST_INSTABILITY
+        solved = self.gap <= _SOLVED
+        return self.found and solved and enough and self.instability <= MOST_INSTABILITY
 
 
 def sparsest(moments: Array, block: slice, others: NDArray[np.int64]) -> Mixture:

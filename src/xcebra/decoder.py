@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.encoder import Encoder, Inputs, UnitBlocks, linear
 from xcebra.epochs import Epochs, IntArray
 from xcebra.interrupts import deferred_interrupt
@@ -164,6 +165,12 @@ def fit_decoder(
             since = 0 if error < best_error else since + 1
             if since == 0:
                 best, best_error = copy.deepcopy(decoder.network.state_dict()), error
+            if interrupted():
+                warn(
+                    f"the decoder was stopped at step {step + 1} of {config.steps}; its maps and "
+                    "inverse_transform are those of a network that is not trained to the end",
+                    InterruptedFitWarning,
+                )
             if last_one or since == _PATIENCE:
                 break
     decoder.network.load_state_dict(best)
@@ -182,7 +189,8 @@ def variance_explained(
 
     A block's share is the total effect of Sobol (Jansen's estimator): half the mean square by which
     the expected activity changes when that block alone is exchanged with other samples. Shares of
-    blocks that work together add up to more than the whole.
+    blocks that work together add up to more than the whole. Where blocks are correlated, exchanging
+    one alone leads to points that the data never visits: shares can then exceed 1.
 
     Returns
     -------

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from xcebra import settings
 from xcebra.attribution import (
+    GENERATIVE,
     UNITS,
     Names,
     Options,
@@ -49,6 +50,7 @@ from xcebra.settings import RECIPES
 from xcebra.training import TrainConfig, train
 
 BASES = ("raw", "label", "sparse")
+_ROWS_AT_ONCE = 16_384
 
 
 class XCEBRA(TransformerMixin, BaseEstimator):
@@ -220,12 +222,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             checkpoint=None if checkpoint is None else Path(checkpoint),
             fingerprint="" if checkpoint is None else plan.fingerprint(recording),
         )
-        learn, judge = plan.training, plan.held_out
-        if judge is None:
-            learn, judge = plan.training.split(settings.HELD_OUT)
-            learn, judge = (learn, judge) if judge.size else (plan.training, plan.training)
+        learn, stop_by, judge = plan.decoder_epochs()
         decoder = fit_decoder(
-            encoder, plan.inputs, recording, learn, judge, plan.decoder, progress=progress
+            encoder, plan.inputs, recording, learn, stop_by, plan.decoder, progress=progress
         )
         told = {name: plain(value) for name, value in params.items()}
         self.encoder_ = encoder
@@ -280,7 +279,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                 f"Z has {points.shape[1]} columns, but the embedding has {n_latents} latents"
             )
         with torch.no_grad():
-            return self.decoder_(torch.from_numpy(points).to(self.decoder_.mean)).cpu().numpy()
+            parts = torch.from_numpy(points).split(_ROWS_AT_ONCE)
+            return torch.cat([self.decoder_(z.to(self.decoder_.mean)).cpu() for z in parts]).numpy()
 
     def attribute(
         self,
@@ -329,7 +329,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             Samples at a time; it changes speed and memory, not the map.
         """
         check_is_fitted(self)
-        recipe = RECIPES[self.recipe]
+        recipe = RECIPES[self.config_["recipe"]]
         cosine = self.config_["similarity"] == "cosine"
         directions = block is not None and not isinstance(block, (str, slice))
         if method is None:
@@ -337,8 +337,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         problems: list[str] = []
         if basis is None:
             basis = "raw" if directions else recipe.basis
-            # There is no constant mixture to undo on a sphere.
-            basis = "label" if cosine and basis == "sparse" else basis
+            # There is no constant mixture to undo on a sphere, nor in what the encoder reads off.
+            if basis == "sparse" and (cosine or method not in GENERATIVE):
+                basis = "label"
         elif directions and basis != "raw":
             problems.append(
                 f"block gives directions of the embedding as learned, so basis must be 'raw', "
@@ -368,7 +369,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         recording = self._recording(X, epochs=epochs)
         self._warn_unlearned(chosen.blocks)
         if basis == "sparse":
-            self._warn_mixed(chosen.blocks)
+            self._warn_mixed(method, select)
         axes = {
             "raw": lambda: None,
             "label": lambda: label_axes(self.readout_, self.blocks_),
@@ -510,10 +511,15 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                     UnlearnedLabelWarning,
                 )
 
-    def _warn_mixed(self, shown: Mapping[str, slice]) -> None:
+    def _warn_mixed(self, method: str, select: Any) -> None:
+        shown = np.arange(max(block.stop for block in self.blocks_.values()))
+        shown = shown[select] if isinstance(select, slice) else shown
         for name, mixture in self.mixture_.items():
             unlearned = self.goodness_of_fit_[name].learned is False  # which says enough
-            if name not in shown or mixture.trusted or unlearned:
+            # It moves the label's columns; of what an encoder reads off, those of time.
+            moved = self.blocks_[name if method in GENERATIVE else "time"]
+            touched = np.isin(shown, np.arange(moved.start, moved.stop)).any()
+            if mixture.trusted or unlearned or not touched:
                 continue
             n_neurons = len(self.neuron_names_)
             if not mixture.found:

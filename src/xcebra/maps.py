@@ -275,17 +275,23 @@ class AttributionMap:
         if n_stretches < 2:
             raise ValueError(f"n_stretches must be 2 or more, got {n_stretches!r}")
         norms = steps.norms(self.blocks[block])
-        means, variances, freedom = [], [], []
+        means, variances, freedom, taken = [], [], [], np.zeros(len(steps), dtype=int)
         for name, condition in (("first", first), ("second", second)):
             find = _rows if np.ndim(condition) == 1 else _rows_in_epochs
             rows = find(steps.times, condition, name)
             if len(rows) < 2:
                 raise ValueError(f"{name} holds 1 sample of the map; an interval needs 2 or more")
+            taken[rows] += 1
             stretches = np.array_split(norms[rows], min(n_stretches, len(rows)))
             of_stretches = np.array([s.mean(axis=0, dtype=np.float64) for s in stretches])
             means.append(norms[rows].mean(axis=0, dtype=np.float64))
             variances.append(of_stretches.var(axis=0, ddof=1) / len(stretches))
             freedom.append(len(stretches) - 1)
+        if (taken > 1).any():
+            raise ValueError(
+                f"first and second share {(taken > 1).sum()} samples; an interval needs conditions "
+                "that exclude each other"
+            )
         variance = variances[0] + variances[1]
         parts = sum(v**2 / n for v, n in zip(variances, freedom, strict=True))
         varies = parts > 0

@@ -18,6 +18,7 @@ from xcebra.readout import Readout
 from xcebra.storage import read_tensors, under, write_tensors
 
 _KIND = "xcebra-model"
+_READOUT = ("weights", "intercept", "spread")
 _MIXTURE = ("weights", "before", "after")
 
 Model = TypeVar("Model")
@@ -30,6 +31,7 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
     for name, readout in model.readout_.items():
         tensors[f"weights/{name}"] = torch.from_numpy(readout.weights)
         tensors[f"intercept/{name}"] = torch.from_numpy(readout.intercept)
+        tensors[f"spread/{name}"] = torch.from_numpy(readout.spread)
     tensors |= {f"decoder/{k}": v for k, v in model.decoder_.state_dict().items()}
     for name, share in model.variance_explained_.items():
         tensors[f"variance/{name}"] = torch.from_numpy(share)
@@ -64,7 +66,7 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     model.history_ = {name: tensors[f"history/{name}"].numpy() for name in header["history"]}
     model.goodness_of_fit_ = {k: GoodnessOfFit(**v) for k, v in header["goodness_of_fit"].items()}
     model.readout_ = {
-        name: Readout(*(tensors[f"{part}/{name}"].numpy() for part in ("weights", "intercept")))
+        name: Readout(*(tensors[f"{part}/{name}"].numpy() for part in _READOUT))
         for name in model.blocks_
         if name != "time"
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,11 @@ def attribute(
     >>> xcebra.attribute(network, torch.randn(100, 5), method="integrated-gradients")
     AttributionMap(5 neurons x 2 latents, blocks {all: 2}, method='integrated-gradients')
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"module must be a torch.nn.Module, got {type(module).__name__}; a fitted XCEBRA has a "
+            "method of its own, model.attribute(X)"
+        )
     problems: list[str] = []
     check_options(
         problems,
@@ -124,9 +130,10 @@ def attribute(
         n_latents = _n_latents(module, one.to(home))
         named = _names(values.shape[1], n_latents, blocks, neuron_names)
         select, chosen = choose(named, block)
+        axes = _axes(basis, n_latents)
         options = Options(
             method,
-            _axes(basis, n_latents),
+            axes,
             select,
             smooth,
             aggregate,
@@ -134,7 +141,8 @@ def attribute(
             batch_size,
             random_state,
         )
-        return make_map(view_of_module(module, one[0].to(home)), read, times, chosen, options)
+        amap = make_map(view_of_module(module, one[0].to(home)), read, times, chosen, options)
+    return replace(amap, made={**amap.made, "basis": basis if axes is None else "given"})
 
 
 def _samples(X: Any) -> Any:
@@ -217,7 +225,10 @@ def _axes(basis: Any, n_latents: int) -> NDArray[np.float64] | None:
                 f"of shape ({n_latents}, {n_latents})"
             )
         return None
-    axes = np.asarray(basis, dtype=np.float64)
+    try:
+        axes = np.asarray(basis, dtype=np.float64)
+    except (TypeError, ValueError):
+        axes = np.empty(0)
     if axes.shape != (n_latents, n_latents) or not np.isfinite(axes).all():
         raise ValueError(
             f"basis must be 'raw' or a finite matrix of shape ({n_latents}, {n_latents}), got "

@@ -75,6 +75,16 @@ class Plan:
             found.append(Objective("time", on, TimeOffset(epochs, self.offset)))
         return found
 
+    def decoder_epochs(self) -> tuple[Epochs, Epochs, Epochs]:
+        """Samples for the decoder to learn from, to stop by, and to be judged by."""
+        learn, rest = self.training, self.held_out
+        if rest is None:
+            learn, rest = self.training.split(settings.HELD_OUT)
+        stop_by, judge = rest.split(0.5)
+        if min(stop_by.size, judge.size) < 2:
+            return self.training, self.training, self.training
+        return learn, stop_by.longer_than(0), judge
+
     def fingerprint(self, recording: Recording) -> str:
         """A digest that two fits share if they would take the same path."""
         told = [asdict(self.config), self.offset, self.time_on, self.regression]

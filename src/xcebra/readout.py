@@ -20,6 +20,8 @@ from xcebra.recording import Recording
 
 _MOST_ROWS = 50_000
 _MOST_MAPS = 8192
+# Of the largest singular value of a readout: below it, a column follows from the others.
+_LEAST_INDEPENDENT = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,17 +32,20 @@ class Readout:
     ----------
     weights : ndarray of shape (n_columns, n_latents)
     intercept : ndarray of shape (n_columns,)
+    spread : ndarray of shape (n_columns,)
+        Standard deviation of the label's columns.
     """
 
     weights: NDArray[np.float64]
     intercept: NDArray[np.float64]
+    spread: NDArray[np.float64]
 
     @classmethod
     def fit(cls, block: NDArray[np.floating], label: NDArray[np.floating]) -> Readout:
         """Least squares of label columns on a block's latents."""
         design = np.column_stack([block.astype(np.float64), np.ones(len(block))])
         solution = np.linalg.lstsq(design, label, rcond=None)[0]
-        return cls(np.ascontiguousarray(solution[:-1].T), solution[-1])
+        return cls(np.ascontiguousarray(solution[:-1].T), solution[-1], label.std(axis=0))
 
     def predict(self, block: NDArray[np.floating]) -> NDArray[np.float64]:
         """The label, as far as the block tells it."""
@@ -63,7 +68,10 @@ def fit_readouts(encoder: Encoder, recording: Recording, plan: Plan) -> dict[str
 def label_axes(readouts: Mapping[str, Readout], blocks: Mapping[str, slice]) -> NDArray[np.float64]:
     """New axes for the embedding: each label's columns first, then what does not predict it.
 
-    A block with fewer latents than its label has columns keeps the axes it learned.
+    A column is in units of its own standard deviation, and what does not predict the label is
+    scaled alike, so that nothing depends on the label's unit. A block with fewer latents than its
+    label has columns keeps the axes it learned, and so does one whose columns follow from each
+    other, as those of classes do.
 
     Returns
     -------
@@ -73,9 +81,11 @@ def label_axes(readouts: Mapping[str, Readout], blocks: Mapping[str, slice]) -> 
     axes = np.eye(max(block.stop for block in blocks.values()))
     for name, readout in readouts.items():
         n_columns, size = readout.weights.shape
-        if n_columns <= size and np.linalg.matrix_rank(readout.weights) == n_columns:
-            rest = np.linalg.svd(readout.weights)[2][n_columns:]
-            axes[blocks[name], blocks[name]] = np.concatenate([readout.weights, rest])
+        weights = readout.weights / np.where(readout.spread > 0, readout.spread, 1.0)[:, None]
+        _, singular, directions = np.linalg.svd(weights)
+        if n_columns <= size and singular[-1] > _LEAST_INDEPENDENT * singular[0]:
+            rest = directions[n_columns:] * np.linalg.norm(weights, axis=1).mean()
+            axes[blocks[name], blocks[name]] = np.concatenate([weights, rest])
     return axes
 
 
@@ -90,8 +100,8 @@ def fit_mixtures(
 
     A label's block follows that label alone, while the time block, whose innovations the time
     objective keeps apart from the labels', takes a share of every label it is correlated with. So
-    the columns of labels are mixed with those of time, and no others are. On the sphere there is
-    no constant mixture to undo.
+    the columns of labels are mixed with those of time. What correlated labels do to each other is
+    not undone. On the sphere there is no constant mixture to undo.
     """
     if "time" not in plan.blocks or plan.config.similarity == "cosine":
         return {}

@@ -135,8 +135,9 @@ def label_specs(params: Mapping[str, Any], names: list[str]) -> dict[str, LabelS
             choice(problems, f"label_kind[{name!r}]", kind, KINDS)
     for name, delay in delays.items():
         number(problems, f"label_delay[{name!r}]", delay, least=-np.inf, whole=True)
-    if "time" in names:
-        problems.append("'time' names the time block and cannot be a label; rename that label")
+    for name, meaning in (("time", "names the time block"), ("all", "stands for all blocks")):
+        if name in names:
+            problems.append(f"{name!r} {meaning} and cannot be a label; rename that label")
     raise_if(problems)
     return {name: LabelSpec(kinds[name], int(delays[name] or 0)) for name in names}
 
