@@ -126,8 +126,8 @@ def report_attribution(found: dict[str, Any]) -> None:
         )
     row = found["methods"]["inverted-gradient"]
     print(
-        f"CEBRA computes four inverses; for its Jacobian and one of them: {row['peer_needed_s']:.1f} s, "
-        f"{row['ratio_needed']:.1f}x"
+        "CEBRA computes four inverses; for its Jacobian and one of them: "
+        f"{row['peer_needed_s']:.1f} s, {row['ratio_needed']:.1f}x"
     )
 
 
