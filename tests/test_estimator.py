@@ -18,6 +18,7 @@ import xcebra
 from xcebra import XCEBRA, Recording
 from xcebra.caveats import (
     LabelKindWarning,
+    MissingFactorWarning,
     MissingLabelWarning,
     ShortRecordingWarning,
     SilentNeuronWarning,
@@ -607,3 +608,18 @@ def test_defaults_of_a_map_are_those_of_the_fit(trained):
     rec, model = trained
     changed = copy.copy(model).set_params(recipe="paper")
     assert changed.attribute(rec.neural[:20]).made["method"] == "decoder-gradient"
+
+
+def test_a_factor_without_a_latent_is_told(trained, tmp_path):
+    rec, model = trained
+    lacking = copy.copy(model)
+    lacking.left_over_ = 0.3
+    with pytest.warns(
+        MissingFactorWarning, match="holds 30% of the neurons' variance .* time_dims=3"
+    ):
+        lacking.attribute(rec.neural[:20])
+    lacking.save(tmp_path / "model.safetensors")
+    assert XCEBRA.load(tmp_path / "model.safetensors").left_over_ == 0.3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lacking.attribute(rec.neural[:20], method="gradient")

@@ -37,6 +37,10 @@ class SparseBasisWarning(XcebraWarning):
     """Too few neurons are unconnected to tell how correlated factors were mixed."""
 
 
+class MissingFactorWarning(XcebraWarning):
+    """The neurons share activity that the embedding does not hold."""
+
+
 def warn(message: str, category: type[XcebraWarning]) -> None:
     """Give a warning of one of the categories above."""
     warnings.warn(message, category, stacklevel=3)

@@ -220,6 +220,32 @@ def variance_explained(
     return {name: share.cpu().double().numpy() for name, share in shares.items()}
 
 
+def left_over(encoder: Encoder, decoder: Decoder, recording: Recording, epochs: Epochs) -> float:
+    """Largest share of the neurons' variance in one pattern of activity that the decoder misses.
+
+    What the decoder misses at one sample is held against what it misses at the next, and each
+    neuron against the others only: noise of single neurons or single samples has no part in it. A
+    factor that has no latent of its own has.
+    """
+    device = encoder.loadings.device
+    times = _some(epochs)
+    times = times[times + 1 < epochs.stop_of(times)]
+    if len(times) < 2:
+        return 0.0
+    missed = []
+    with torch.no_grad():
+        for moment in (times, times + 1):
+            x = torch.from_numpy(recording.rows(moment)).to(device)
+            neurons = encoder.standardised(x)
+            missed.append((neurons - decoder.standardised(encoder(x))).cpu().double())
+            variance = float(neurons.cpu().double().var(dim=0, correction=0).sum())
+    here, next_ = (m - m.mean(dim=0) for m in missed)
+    shared = here.T @ next_ / len(times)
+    shared = (shared + shared.T) / 2
+    shared.fill_diagonal_(0.0)
+    return max(0.0, float(torch.linalg.eigvalsh(shared)[-1])) / max(variance, 1e-300)
+
+
 def _some(epochs: Epochs) -> IntArray:
     """Samples spread evenly over the epochs, enough to judge by."""
     times = epochs.indices()

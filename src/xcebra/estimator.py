@@ -27,9 +27,14 @@ from xcebra.attribution import (
     view_of_model,
 )
 from xcebra.batches import Objective
-from xcebra.caveats import SparseBasisWarning, UnlearnedLabelWarning, warn
+from xcebra.caveats import (
+    MissingFactorWarning,
+    SparseBasisWarning,
+    UnlearnedLabelWarning,
+    warn,
+)
 from xcebra.checks import choice, raise_if
-from xcebra.decoder import fit_decoder, variance_explained
+from xcebra.decoder import fit_decoder, left_over, variance_explained
 from xcebra.diagnostics import (
     GoodnessOfFit,
     autocorrelation_time,
@@ -51,6 +56,8 @@ from xcebra.training import TrainConfig, train
 
 BASES = ("raw", "label", "sparse")
 _ROWS_AT_ONCE = 16_384
+# Chosen on dataset seeds 100 and 101, between fits with all latents and fits with one too few.
+_MOST_LEFT_OVER = 0.03
 
 
 class XCEBRA(TransformerMixin, BaseEstimator):
@@ -104,6 +111,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     variance_explained_ : dict of str to ndarray of shape (n_neurons,)
         Share of each neuron's variance the decoder explains: ``"all"``, and what each block alone
         moves. On held-out samples, if there are any.
+    left_over_ : float
+        Largest share of the neurons' variance in one pattern of activity that lasts, and that the
+        embedding does not hold. `attribute` warns above 0.03: a factor may lack a latent.
     readout_ : dict of str to Readout
         Linear map from each label's block to the label.
     mixture_ : dict of str to Mixture
@@ -237,6 +247,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         self.variance_explained_ = variance_explained(
             encoder, decoder, recording, judge, plan.blocks, plan.config.seed
         )
+        self.left_over_ = left_over(encoder, decoder, recording, judge)
         self.readout_ = fit_readouts(encoder, recording, plan)
         self.mixture_ = fit_mixtures(encoder, decoder, recording, plan, self.readout_)
         self.goodness_of_fit_ = _judge(encoder, recording, plan, history)
@@ -370,6 +381,14 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         self._warn_unlearned(chosen.blocks)
         if basis == "sparse":
             self._warn_mixed(method, select)
+        if method in GENERATIVE and self.left_over_ > _MOST_LEFT_OVER and "time" in self.blocks_:
+            warn(
+                f"one pattern of activity holds {self.left_over_:.0%} of the neurons' variance and "
+                "is not in the embedding: a factor may lack a latent, and its neurons may then "
+                f"seem to carry others. Try time_dims={self.config_['time_dims'] + 1} or more, or "
+                "more steps",
+                MissingFactorWarning,
+            )
         axes = {
             "raw": lambda: None,
             "label": lambda: label_axes(self.readout_, self.blocks_),

@@ -46,6 +46,7 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
         "goodness_of_fit": {k: asdict(v) for k, v in model.goodness_of_fit_.items()},
         "history": list(model.history_),
         "variance_explained": list(model.variance_explained_),
+        "left_over": model.left_over_,
         "mixture": {
             name: {part: getattr(mixture, part) for part in ("gap", "n_unconnected", "instability")}
             for name, mixture in model.mixture_.items()
@@ -73,6 +74,7 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     model.variance_explained_ = {
         name: tensors[f"variance/{name}"].numpy() for name in header["variance_explained"]
     }
+    model.left_over_ = header["left_over"]
     model.mixture_ = {}
     for name, numbers in header["mixture"].items():
         arrays: dict[str, Any] = {
