@@ -317,7 +317,7 @@ def test_blocks_that_work_together_add_up_to_more_than_the_whole():
 
 
 def sees(projection):
-    """An encoder that shows neurons as they are, and a decoder that expects a projection of them."""
+    """An encoder that shows neurons as they are; a decoder that expects a projection of them."""
     d = len(projection)
     plain = Inputs(np.zeros(d), np.ones(d), np.eye(d))
     reader = Encoder(plain, d, limit=1.0, generator=generator())
