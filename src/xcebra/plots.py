@@ -54,7 +54,7 @@ def attribution_map(
         beside.set_xticks(range(len(truth)), list(truth), rotation=90)
         beside.set_yticks([])
         beside.set_title("truth")
-    scale = ax.inset_axes((0.0, -0.17, 1.0, 0.02))
+    scale = ax.inset_axes((0.0, 0.0, 1.0, 0.02), transform=_below(ax))
     bar = ax.figure.colorbar(image, cax=scale, orientation="horizontal")
     aggregate = amap.made.get("aggregate", "mean")
     bar.set_label(f"{aggregate} |attribution|, share of each block's largest", fontsize="small")
@@ -173,6 +173,14 @@ def _binned(times: NDArray[Any], norms: NDArray[Any]) -> tuple[NDArray[Any], NDA
     sums = np.add.reduceat(norms, starts, axis=0, dtype=np.float64)
     binned[which[starts]] = sums / sizes[:, None]
     return np.linspace(times[0], times[0] + span, n_bins + 1), binned
+
+
+def _below(ax: Axes) -> Any:
+    """The axes' own coordinates, moved down to clear names of latents, whatever the axes' size."""
+    from matplotlib.transforms import ScaledTranslation
+
+    figure: Any = ax.figure
+    return ax.transAxes + ScaledTranslation(0, -0.9, figure.dpi_scale_trans)
 
 
 def _separate(ax: Axes, blocks: Mapping[str, slice]) -> None:
