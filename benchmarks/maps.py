@@ -3,7 +3,8 @@
 Dataset seeds 0 to 2, none of them used to choose a default; 100,000 samples to fit, every tenth of
 them to attribute. Finished rows are kept in ``results/maps.jsonl``; a run that was stopped goes on
 with the missing ones. ``python benchmarks/maps.py [SUBJECT ...]`` runs some of the subjects below;
-``python benchmarks/maps.py draw`` makes the picture in ``docs/images`` from the committed rows.
+in place of subjects, ``draw`` makes the picture in ``docs/images`` from the committed rows and
+``table`` prints the table of ``docs/attribution.md``.
 """
 
 from __future__ import annotations
@@ -202,19 +203,37 @@ def draw() -> None:
     print(f"drawn: {PICTURE}")
 
 
+def table() -> None:
+    """Print the table of the documentation, in Markdown."""
+    columns = [
+        ("decoder-gradient, sparse", "decoder, sparse (default)"),
+        ("decoder-gradient, label", "decoder, label basis"),
+        ("inverted-gradient, sparse", "inverted, sparse"),
+        ("inverted-gradient, label", "inverted, label basis"),
+    ]
+    print("| | " + " | ".join(name for _, name in columns) + " | lowest, default | warned |")
+    print("|---|" + "---|" * (len(columns) + 2))
+    found = summary()
+    for subject, level in CASES:
+        if (subject, level) not in found:
+            continue
+        case = found[subject, level]
+        cells = [
+            f"{case[key][:, 0].mean():.3f} / {case[key][:, 1].mean():.3f}" for key, _ in columns
+        ]
+        lowest = case["decoder-gradient, sparse"].min(axis=0)
+        cells.append(f"{lowest[0]:.3f} / {lowest[1]:.3f}")
+        cells.append(f"{sum(case['warned'])} of {len(case['warned'])}")
+        print(f"| {subject} {level:g} | " + " | ".join(cells) + " |")
+
+
 def main() -> None:
-    """Run, or draw what was run, and print the table."""
-    if sys.argv[1:] == ["draw"]:
-        draw()
+    """Run what is missing, or ``draw`` or print the ``table`` of what was run."""
+    actions = {"draw": draw, "table": table}
+    if len(sys.argv) == 2 and sys.argv[1] in actions:
+        actions[sys.argv[1]]()
     else:
         run(sys.argv[1:])
-    for (subject, level), found in summary().items():
-        best = found["decoder-gradient, sparse"]
-        raw = found["decoder-gradient, raw"]
-        print(
-            f"{subject:<28}{level:>6g}  sparse {best[:, 0].mean():.3f} / {best[:, 1].mean():.3f}  "
-            f"raw {raw[:, 0].mean():.3f} / {raw[:, 1].mean():.3f}  warned {found['warned']}"
-        )
 
 
 if __name__ == "__main__":
