@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from xcebra.attribution import Names, Options, make_map, view_of_model
+from xcebra.attribution import make_map, view_of_model
 from xcebra.decoder import Decoder
 from xcebra.encoder import Encoder, Inputs, UnitBlocks
 from xcebra.jacobian import RELATIVE_CUTOFF
+from xcebra.map_request import Names, Options
 from xcebra.recording import Recording
 
 BLOCKS = {"position": slice(0, 2), "time": slice(2, 3)}

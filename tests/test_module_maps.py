@@ -529,7 +529,7 @@ def test_large_maps_go_to_a_file_that_leaves_with_them(tmp_path, monkeypatch):
     module, x = build("mlp"), samples()
     expected = signed(module, x)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("xcebra.attribution._IN_MEMORY_BYTES", 4 * N * NEURONS * LATENTS - 1)
+    monkeypatch.setattr("xcebra.step_store._IN_MEMORY_BYTES", 4 * N * NEURONS * LATENTS - 1)
     n_open = len(os.listdir("/proc/self/fd"))
     found = xcebra.attribute(module, x, keep_time=True)
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
@@ -542,7 +542,7 @@ def test_large_maps_go_to_a_file_that_leaves_with_them(tmp_path, monkeypatch):
     gc.collect()
     assert not list(tmp_path.iterdir())
     assert len(os.listdir("/proc/self/fd")) == n_open
-    monkeypatch.setattr("xcebra.attribution._IN_MEMORY_BYTES", 4 * N * NEURONS * LATENTS)
+    monkeypatch.setattr("xcebra.step_store._IN_MEMORY_BYTES", 4 * N * NEURONS * LATENTS)
     kept = xcebra.attribute(module, x, keep_time=True)
     assert not list(tmp_path.iterdir())
     assert len(kept.steps) == N

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-import weakref
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,8 +20,10 @@ from xcebra.decoder import Decoder
 from xcebra.encoder import Encoder
 from xcebra.epochs import IntArray
 from xcebra.jacobian import Inverse, flat_layers, invert, is_linear, linearise
-from xcebra.maps import AGGREGATES, AttributionMap, Gather, Steps
+from xcebra.map_request import Names, Options
+from xcebra.maps import AGGREGATES, AttributionMap, Gather
 from xcebra.methods import Layers
+from xcebra.step_store import StepStore
 
 UNITS = ("standardised", "raw")
 # Neighbours are sought, and random draws made, among this many samples at a time.
@@ -34,8 +33,6 @@ _LEAST_CHUNK = 256
 _BACKGROUND = 8192
 # Floats in the largest array of one batch: about what stays in the caches.
 _BATCH_FLOATS = 2**19
-# Time-resolved maps beyond this size go to a temporary file.
-_IN_MEMORY_BYTES = 2**30
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,102 +58,6 @@ class View:
     baseline: Tensor | None = None
     loadings: Tensor | None = None
     scale: Tensor | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Options:
-    """How a map is made; trusted.
-
-    Parameters
-    ----------
-    method : str
-    axes : ndarray of shape (n_latents, n_latents), optional
-        New axes of the embedding, ``z_new = axes @ z``.
-    select : slice or ndarray of shape (n_chosen, n_latents), optional
-        Latents, or orthonormal directions, to attribute, in the new axes; all if not given.
-    smooth : int
-        Average each Jacobian over this many samples nearest in the embedding, itself among them.
-    aggregate : str
-    keep_time : bool or path
-        Keep every step's map, in memory or in a file, temporary unless given.
-    batch_size : int, optional
-    seed : int
-        For methods that draw baselines.
-    """
-
-    method: str
-    axes: NDArray[np.float64] | None = None
-    select: slice | NDArray[np.float64] | None = None
-    smooth: int = 1
-    aggregate: str = "mean"
-    keep_time: bool | Path = False
-    batch_size: int | None = None
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Names:
-    """What the axes of a map are called."""
-
-    neurons: tuple[str, ...]
-    latents: tuple[str, ...]
-    blocks: Mapping[str, slice]
-
-
-def choose(names: Names, block: Any) -> tuple[slice | NDArray[np.float64] | None, Names]:
-    """What ``block=`` asks for: what to select, and the names of what is left.
-
-    Parameters
-    ----------
-    names : Names
-    block : str, slice, array-like of shape (n_directions, n_latents) or None
-        A block by name, latents by position, or directions of the embedding, one per row, which
-        are made orthonormal in the order given.
-    """
-    n_latents = len(names.latents)
-    if block is None:
-        return None, names
-    if isinstance(block, str):
-        if block not in names.blocks:
-            raise ValueError(
-                f"block must be one of {list(names.blocks)}, a slice of the {n_latents} latents or "
-                f"a matrix of directions, got {block!r}"
-            )
-        chosen = names.blocks[block]
-        only = {block: slice(0, chosen.stop - chosen.start)}
-        return chosen, Names(names.neurons, names.latents[chosen], only)
-    if isinstance(block, slice):
-        start, stop, step = block.indices(n_latents)
-        # Negative and missing ends mean what they mean for lists; what lies beyond is a mistake.
-        beyond = any(e is not None and abs(e) > n_latents for e in (block.start, block.stop))
-        if step != 1 or start >= stop or beyond:
-            raise ValueError(
-                f"block={block!r} must choose one or more neighbours of the {n_latents} latents"
-            )
-        only = {f"{start}:{stop}": slice(0, stop - start)}
-        chosen = slice(start, stop)
-        return chosen, Names(names.neurons, names.latents[chosen], only)
-    try:
-        vectors = np.asarray(block)
-        vectors = np.empty((0, 0)) if vectors.dtype == bool else vectors.astype(np.float64)
-    except (TypeError, ValueError):
-        vectors = np.empty((0, 0))
-    # One row of numbers could as well be meant as a choice of latents.
-    n = len(vectors) if vectors.ndim == 2 else 0
-    if vectors.shape != (n, n_latents) or n == 0 or not np.isfinite(vectors).all():
-        raise ValueError(
-            f"block must be one of {list(names.blocks)}, a slice, or finite directions of shape "
-            f"(n_directions, {n_latents}), one per row, got shape {np.shape(block)}"
-        )
-    if np.linalg.matrix_rank(vectors) < n:
-        raise ValueError(
-            f"the {n} directions of block span only {np.linalg.matrix_rank(vectors)} dimensions; "
-            "leave out those that follow from the others"
-        )
-    q, r = np.linalg.qr(vectors.T)
-    latents = tuple(f"direction{i}" for i in range(n))
-    select = np.ascontiguousarray((q * np.sign(np.diag(r))).T)
-    return select, Names(names.neurons, latents, {"directions": slice(0, n)})
 
 
 def check_options(
@@ -311,7 +212,7 @@ def make_map(
         if options.method == "shap-shuffled":
             work.background = view.enter(_shuffled(read, times, options.seed))
         gather = Gather(options.aggregate, tuple(names.blocks.values()))
-        store = _Store(options.keep_time, len(times), len(names.neurons), len(names.latents))
+        store = StepStore(options.keep_time, len(times), len(names.neurons), len(names.latents))
         for where, rows in _row_batches(work, times):
             maps = _finished(work, rows).mT
             # Half precision is not enough to sum over time.
@@ -521,37 +422,3 @@ class _Conditions:
             "condition_worst": float(condition.max()),
             "rank_lost": self._rank_lost / len(condition),
         }
-
-
-class _Store:
-    """Where maps of single steps are kept, if they are; a file gets its name when it is whole."""
-
-    def __init__(self, keep: bool | Path, *shape: int) -> None:
-        self._maps: NDArray[np.float32] | None = None
-        self._path, self._temporary = None if isinstance(keep, bool) else keep, Path()
-        if keep is False:
-            return
-        if keep is True and 4 * np.prod(shape, dtype=float) <= _IN_MEMORY_BYTES:
-            self._maps = np.empty(shape, dtype=np.float32)
-            return
-        folder = None if self._path is None else self._path.parent
-        handle, name = tempfile.mkstemp(prefix="xcebra-map-", suffix=".npy", dir=folder)
-        os.close(handle)
-        self._temporary = Path(name)
-        self._maps = np.lib.format.open_memmap(name, mode="w+", dtype=np.float32, shape=shape)
-        # Gone with the map; a file with a name of its own is no longer there under this one.
-        weakref.finalize(self._maps, self._temporary.unlink, missing_ok=True)
-
-    def put(self, where: IntArray, maps: Tensor) -> None:
-        if self._maps is not None:
-            self._maps[where] = maps.cpu().numpy()
-
-    def steps(self, times: IntArray) -> Steps | None:
-        if self._maps is None:
-            return None
-        if isinstance(self._maps, np.memmap):
-            self._maps.flush()
-        if self._path is not None:
-            self._temporary.replace(self._path)
-        self._maps.flags.writeable = False
-        return Steps(self._maps, times)

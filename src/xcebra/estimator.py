@@ -19,10 +19,7 @@ from xcebra import settings
 from xcebra.attribution import (
     GENERATIVE,
     UNITS,
-    Names,
-    Options,
     check_options,
-    choose,
     make_map,
     view_of_model,
 )
@@ -44,6 +41,7 @@ from xcebra.diagnostics import (
 )
 from xcebra.encoder import Encoder, embed
 from xcebra.labels import LabelSpec, delayed, make_label
+from xcebra.map_request import Names, Options, choose, latent_names
 from xcebra.maps import AttributionMap
 from xcebra.metrics import r_squared
 from xcebra.model_file import plain, read_model, write_model
@@ -373,9 +371,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         choice(problems, "basis", basis, BASES)
         choice(problems, "units", units, UNITS)
         raise_if(problems)
-        names = Names(
-            self.neuron_names_, tuple(map(str, self.get_feature_names_out())), self.blocks_
-        )
+        names = Names(self.neuron_names_, latent_names(self.blocks_), self.blocks_)
         select, chosen = choose(names, block)
         recording = self._recording(X, epochs=epochs)
         self._warn_unlearned(chosen.blocks)
@@ -439,12 +435,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Names of the latents: block and number."""
         check_is_fitted(self)
-        names = [
-            f"{name}{i}"
-            for name, block in self.blocks_.items()
-            for i in range(block.stop - block.start)
-        ]
-        return np.array(names, dtype=object)
+        return np.array(latent_names(self.blocks_), dtype=object)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file, complete or not at all."""

@@ -185,6 +185,7 @@ def _through(
         return _SYMMETRIC[type(layer)](layer, entered, rows)
     if back:
         return _by_autograd(layer, entered, rows)
+    # Only by hand: `jacobian` pulls back where a layer has no registered derivative.
     raise NotImplementedError(f"no forward derivative is known for {type(layer).__name__}")
 
 

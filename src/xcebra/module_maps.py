@@ -15,16 +15,14 @@ from torch import Tensor, nn
 
 from xcebra.attribution import (
     METHODS,
-    Names,
-    Options,
     check_options,
-    choose,
     in_evaluation,
     make_map,
     view_of_module,
 )
 from xcebra.checks import number, raise_if
 from xcebra.epochs import Epochs, IntArray
+from xcebra.map_request import Names, Options, choose, latent_names
 from xcebra.maps import AttributionMap
 from xcebra.recording import Recording
 
@@ -211,10 +209,7 @@ def _names(
     if at != n_latents:
         raise ValueError(f"blocks end at {at}, but the module has {n_latents} latents")
     blocks = {name: slice(block.start or 0, block.stop) for name, block in blocks.items()}
-    latents = tuple(
-        f"{name}{i}" for name, block in blocks.items() for i in range(block.stop - block.start)
-    )
-    return Names(neurons, latents, blocks)
+    return Names(neurons, latent_names(blocks), blocks)
 
 
 def _axes(basis: Any, n_latents: int) -> NDArray[np.float64] | None:

@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xcebra.attribution import Options, moments, view_of_model
+from xcebra.attribution import moments, view_of_model
 from xcebra.basis import Mixture, sparsest
 from xcebra.decoder import Decoder
 from xcebra.encoder import Encoder, embed
 from xcebra.epochs import IntArray
+from xcebra.map_request import Options
 from xcebra.planning import Plan
 from xcebra.recording import Recording
 
