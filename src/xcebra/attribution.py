@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +208,8 @@ def make_map(
     ``read`` gives the raw samples at some times, (sample, neuron) or (sample, neuron, lag).
     """
     with torch.no_grad():
+        if options.method in CONTRIBUTIONS:
+            view, options = _read_off(view, read, times, options)
         work = _Work(view, options, read, *_axes(view, read, times, options))
         if options.method == "shap-shuffled":
             work.background = view.enter(_shuffled(read, times, options.seed))
@@ -336,7 +338,7 @@ def _contributions(
             torch.from_numpy(chosen[:, drawn]).to(x.device),
             torch.from_numpy(far[:, drawn]).to(x),
         )
-        yield part, _in_axes(work.axes, rows)
+        yield part, rows
 
 
 def _batches(work: _Work, times: IntArray, chunk: IntArray) -> list[IntArray]:
@@ -392,6 +394,28 @@ def _axes(
         torch.from_numpy(each).to(like.dtype).to(like.device) for each in (options.axes, inverse)
     )
     return next(both), next(both)
+
+
+def _read_off(
+    view: View, read: Callable[[IntArray], Tensor], times: IntArray, options: Options
+) -> tuple[View, Options]:
+    """A view whose outputs are what is asked for, in its axes: nothing else is then computed.
+
+    Contributions are linear in the outputs, so that a last layer may choose and turn them.
+    """
+    if options.axes is None and options.select is None:
+        return view, options
+    like = view.enter(read(times[:1]))
+    n_outputs = linearise(view.layers, like).output.shape[1]
+    rows = np.eye(n_outputs) if options.axes is None else options.axes
+    if isinstance(options.select, slice):
+        rows = rows[options.select]
+    elif options.select is not None:
+        rows = options.select @ rows
+    last = nn.utils.skip_init(nn.Linear, n_outputs, len(rows), bias=False)
+    last.weight.copy_(torch.from_numpy(rows))
+    last = last.to(like.dtype).to(like.device)
+    return replace(view, layers=(*view.layers, last)), replace(options, axes=None, select=None)
 
 
 def _shuffled(read: Callable[[IntArray], Tensor], times: IntArray, seed: int) -> Tensor:

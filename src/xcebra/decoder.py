@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from xcebra.caveats import InterruptedFitWarning, warn
-from xcebra.encoder import Encoder, Inputs, UnitBlocks, linear
+from xcebra.encoder import Encoder, Inputs, UnitBlocks, embed, linear
 from xcebra.epochs import Epochs, IntArray
 from xcebra.interrupts import deferred_interrupt
 from xcebra.jacobian import register_slope
@@ -30,6 +30,15 @@ WIDTH = 192
 _JUDGED = 8192
 _BETWEEN_LOOKS = 100
 _PATIENCE = 5
+# Samples whose embedding is kept while the decoder learns: more would tell it nothing new.
+_MOST_EMBEDDED = 200_000
+# Correlation from one sample to the next, without noise: below it, neighbours tell too little.
+_LASTING = 0.9
+_LEAST_CORRELATED = 0.1
+_FEW = 50
+
+# From samples, and the epochs they lie in, to what the activity is regressed on.
+Points = Callable[[IntArray, Epochs], Tensor]
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ class Decoder(nn.Module):
 
     mean: Tensor
     scale: Tensor
+    reciprocal: Tensor
     loadings: Tensor
 
     def __init__(
@@ -121,29 +131,64 @@ def fit_decoder(
     *,
     progress: bool = False,
 ) -> Decoder:
-    """Regress the activity on the embedding: ``min E |u - h(f(x))|^2`` over components ``u``.
+    """Regress the activity on the embedding: ``min E |u - h(z)|^2`` over components ``u``.
+
+    Where the embedding outlasts a sample, ``z`` is the mean of the embedding one sample before and
+    one after. A neuron's own noise at this moment has then no part in what it is predicted from;
+    with the embedding of the same sample, in which every neuron takes part, it would, and a neuron
+    would seem connected to whatever it helps to read. Where the embedding does not last, ``z`` is
+    that of the same sample.
 
     The weights kept are those with the least error on the held-out samples; training ends early
     when that error has not fallen for a while, or after Ctrl-C.
     """
-    device = encoder.loadings.device
-    rng = np.random.default_rng(config.seed)
-
-    def pairs(times: IntArray) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
-            u = encoder.components(torch.from_numpy(recording.rows(times)).to(device))
-            return encoder.network(u), u
-
-    z, _ = pairs(_some(training))
     last = encoder.network[-1]
+    points = around if lasts(encoder, recording, training) else at
+    return fit_regression(
+        points(encoder, recording),
+        inputs,
+        recording,
+        training,
+        held_out,
+        config,
+        unit_blocks=last.blocks if isinstance(last, UnitBlocks) else None,
+        device=encoder.loadings.device,
+        progress=progress,
+    )
+
+
+def fit_regression(
+    points: Points,
+    inputs: Inputs,
+    recording: Recording,
+    training: Epochs,
+    held_out: Epochs,
+    config: DecoderConfig,
+    *,
+    unit_blocks: list[slice] | None = None,
+    device: torch.device | None = None,
+    progress: bool = False,
+) -> Decoder:
+    """Regress the activity on anything: ``points(times, epochs)``, of shape (time, latent)."""
+    rng = np.random.default_rng(config.seed)
+    device = device or torch.device("cpu")
+
+    def components(times: IntArray) -> Tensor:
+        with torch.no_grad():
+            x = torch.from_numpy(recording.rows(times)).to(device)
+            return (x - decoder.mean) * decoder.reciprocal @ decoder.loadings
+
+    pool = _spread(training, _MOST_EMBEDDED)
+    z = points(pool, training)
     decoder = Decoder(
         inputs,
         z.mean(dim=0),
         z.std(dim=0),
-        unit_blocks=last.blocks if isinstance(last, UnitBlocks) else None,
+        unit_blocks=unit_blocks,
         generator=torch.Generator().manual_seed(config.seed),
     ).to(device)
-    judged_z, judged_u = pairs(_some(held_out))
+    judged = _spread(held_out, _JUDGED)
+    judged_z, judged_u = points(judged, held_out), components(judged)
     optimizer = torch.optim.Adam(decoder.network.parameters(), fused=device.type in ("cpu", "cuda"))
     best, best_error, since = copy.deepcopy(decoder.network.state_dict()), math.inf, 0
     bar = tqdm(total=config.steps, disable=not progress, desc="decoder", unit="step")
@@ -152,9 +197,10 @@ def fit_decoder(
             optimizer.param_groups[0]["lr"] = one_cycle(
                 step, config.steps, config.learning_rate, rise=0.05
             )
-            z, u = pairs(training.draw(config.batch_size, rng))
+            rows = rng.integers(len(pool), size=config.batch_size)
             optimizer.zero_grad()
-            F.mse_loss(decoder.network(z), u).backward()
+            found = decoder.network(z[torch.from_numpy(rows).to(device)])
+            F.mse_loss(found, components(pool[rows])).backward()
             optimizer.step()
             bar.update()
             last_one = step + 1 == config.steps or interrupted()
@@ -175,6 +221,51 @@ def fit_decoder(
                 break
     decoder.network.load_state_dict(best)
     return decoder
+
+
+def lasts(encoder: Encoder, recording: Recording, epochs: Epochs) -> bool:
+    """Whether every latent outlasts a sample, noise apart.
+
+    Noise that is new at every sample lowers all correlations over time by the same factor; the
+    ratio of that over two samples to that over one is free of it.
+    """
+    times = epochs.indices()
+    times = times[times + 2 < epochs.stop_of(times)]
+    times = times[:: max(1, len(times) // _JUDGED)]
+    if len(times) < _FEW:
+        return False
+    now, next_, later = (
+        _embedded(encoder, recording, times + lag).cpu().double() for lag in range(3)
+    )
+    now, next_, later = (z - z.mean(dim=0) for z in (now, next_, later))
+    variances, axes = torch.linalg.eigh(now.T @ now / len(times))
+    moves = variances > 1e-8 * variances[-1]
+    axes = axes[:, moves] / variances[moves].sqrt()
+    one = axes.T @ (now.T @ next_ + next_.T @ later) @ axes / (2 * len(times))
+    two = axes.T @ (now.T @ later) @ axes / len(times)
+    over_one, directions = torch.linalg.eigh((one + one.T) / 2)
+    over_two = (directions * (two @ directions)).sum(dim=0)
+    known = over_one > _LEAST_CORRELATED
+    return bool(known.any() and (over_two[known] > _LASTING * over_one[known]).all())
+
+
+def at(encoder: Encoder, recording: Recording) -> Points:
+    """The embedding of each sample itself."""
+    return lambda times, epochs: _embedded(encoder, recording, times)
+
+
+def around(encoder: Encoder, recording: Recording) -> Points:
+    """Mean of the embedding one sample before and one after."""
+
+    def points(times: IntArray, epochs: Epochs) -> Tensor:
+        before, after = epochs.neighbours(times)
+        return (_embedded(encoder, recording, before) + _embedded(encoder, recording, after)) / 2
+
+    return points
+
+
+def _embedded(encoder: Encoder, recording: Recording, times: IntArray) -> Tensor:
+    return torch.from_numpy(embed(encoder, recording, times)).to(encoder.loadings.device)
 
 
 def variance_explained(
@@ -198,7 +289,7 @@ def variance_explained(
         ``"all"``, and each block by its name.
     """
     device = encoder.loadings.device
-    times = _some(epochs)
+    times = _spread(epochs, _JUDGED)
     other = torch.from_numpy(np.random.default_rng(seed).permutation(len(times)))
     with torch.no_grad():
         x = torch.from_numpy(recording.rows(times)).to(device)
@@ -228,7 +319,7 @@ def left_over(encoder: Encoder, decoder: Decoder, recording: Recording, epochs: 
     factor that has no latent of its own has.
     """
     device = encoder.loadings.device
-    times = _some(epochs)
+    times = _spread(epochs, _JUDGED)
     times = times[times + 1 < epochs.stop_of(times)]
     if len(times) < 2:
         return 0.0
@@ -246,7 +337,7 @@ def left_over(encoder: Encoder, decoder: Decoder, recording: Recording, epochs: 
     return max(0.0, float(torch.linalg.eigvalsh(shared)[-1])) / max(variance, 1e-300)
 
 
-def _some(epochs: Epochs) -> IntArray:
-    """Samples spread evenly over the epochs, enough to judge by."""
+def _spread(epochs: Epochs, most: int) -> IntArray:
+    """Samples spread evenly over the epochs, all of them if there are no more than ``most``."""
     times = epochs.indices()
-    return times[np.unique(np.linspace(0, len(times) - 1, _JUDGED).astype(np.int64))]
+    return times[np.unique(np.linspace(0, len(times) - 1, most).astype(np.int64))]

@@ -20,6 +20,8 @@ from xcebra.recording import Recording, chunks
 # In units of one neuron's variance: components below are directions the data never visits.
 _VISITED = 1e-3
 _EMBED_ROWS = 16_384
+# The paper's: units of the hidden layers per latent.
+WIDTHS = (30, 30, 10)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,8 +158,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         inputs.register(self)
-        # The paper's widths: 30, 30 and 10 units per latent.
-        widths = [inputs.loadings.shape[1], 30 * n_latents, 30 * n_latents, 10 * n_latents]
+        widths = [inputs.loadings.shape[1], *(per * n_latents for per in WIDTHS)]
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):
             layers += [linear(before, after, generator), nn.GELU()]

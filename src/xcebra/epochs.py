@@ -91,6 +91,17 @@ class Epochs:
         """Where the epoch that holds each of ``times`` ends."""
         return self.stops[np.searchsorted(self.starts, times, side="right") - 1]
 
+    def neighbours(self, times: IntArray) -> tuple[IntArray, IntArray]:
+        """The samples before and after each of ``times``, in its own epoch.
+
+        At an edge both are the one there is; a sample that is alone is its own neighbour.
+        """
+        which = np.searchsorted(self.starts, times, side="right") - 1
+        first, last = self.starts[which], self.stops[which] - 1
+        before = np.where(times > first, times - 1, np.minimum(times + 1, last))
+        after = np.where(times < last, times + 1, np.maximum(times - 1, first))
+        return before, after
+
     def longer_than(self, n: int) -> Epochs:
         """The epochs with more than ``n`` samples."""
         keep = self.lengths > n

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,8 @@ BASES = ("raw", "label", "sparse")
 _ROWS_AT_ONCE = 16_384
 # Chosen on dataset seeds 100 and 101, between fits with all latents and fits with one too few.
 _MOST_LEFT_OVER = 0.03
+# In a short recording the nearest neighbours are far: averaging over many would blur the map.
+_SAMPLES_A_NEIGHBOUR = 600
 
 
 class XCEBRA(TransformerMixin, BaseEstimator):
@@ -179,6 +181,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         label: str | Iterable[str] | None = None,
         epochs: Iterable[tuple[int, int]] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        callback: Callable[[int, Encoder], None] | None = None,
     ) -> XCEBRA:
         """Train the encoder, then the decoder.
 
@@ -194,6 +197,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         checkpoint : path, optional
             Where to keep the state of training. A fit that finds the file goes on from it and ends
             with the same bits as one that was never stopped.
+        callback : callable, optional
+            Called after every step of training with the number of steps taken and the encoder, to
+            watch it; what it changes in the encoder is trained on from there.
         """
         params = self.get_params(deep=False)
         settings.check_parameters(params)
@@ -229,6 +235,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             progress=progress,
             checkpoint=None if checkpoint is None else Path(checkpoint),
             fingerprint="" if checkpoint is None else plan.fingerprint(recording),
+            callback=callback,
         )
         learn, stop_by, judge = plan.decoder_epochs()
         decoder = fit_decoder(
@@ -325,7 +332,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             Axes of the embedding: as learned; inside a label's block along the label's own
             columns; or those with the mixture undone that correlated factors make.
         smooth : int or None
-            Neighbours in the embedding over which each Jacobian is averaged; 1 is none.
+            Neighbours in the embedding over which each Jacobian is averaged; 1 is none. None is
+            the recipe's number, fewer where there are few samples.
         units : {"standardised", "raw"}
             Neurons in units of their standard deviation, or as recorded. Contributions have the
             unit of their latent, and do not change.
@@ -356,15 +364,11 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             )
         elif cosine and basis == "sparse":
             problems.append("basis='sparse' needs distance='euclidean'; use 'label' or 'raw'")
-        if smooth is None:
-            # Jacobians of points on a sphere lie in its tangent planes: averaging would tilt them.
-            plain_derivative = method in ("inverted-gradient", "gradient")
-            smooth = recipe.smooth if plain_derivative and not cosine else 1
         check_options(
             problems,
             method=method,
             aggregate=aggregate,
-            smooth=smooth,
+            smooth=1 if smooth is None else smooth,
             keep_time=keep_time,
             batch_size=batch_size,
         )
@@ -374,6 +378,11 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         names = Names(self.neuron_names_, latent_names(self.blocks_), self.blocks_)
         select, chosen = choose(names, block)
         recording = self._recording(X, epochs=epochs)
+        if smooth is None:
+            # Jacobians of points on a sphere lie in its tangent planes: averaging would tilt them.
+            plain_derivative = method in ("inverted-gradient", "gradient")
+            near = max(1, recording.epochs.size // _SAMPLES_A_NEIGHBOUR)
+            smooth = min(recipe.smooth, near) if plain_derivative and not cosine else 1
         self._warn_unlearned(chosen.blocks)
         if basis == "sparse":
             self._warn_mixed(method, select)

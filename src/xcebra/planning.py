@@ -168,12 +168,15 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         # Regression has no temperature; 1 leaves the penalty as it is.
         temperature = 1.0 if regression else choose_temperature(series, training, offset)
     weight = params["jacobian_weight"]
+    usual_weight = recipe.regression_weight if regression else recipe.jacobian_weight
+    usual_steps = recipe.regression_steps if regression else recipe.steps
     config = TrainConfig(
-        steps=int(params["steps"] or recipe.steps),
+        steps=int(params["steps"] or usual_steps),
         batch_size=min(batch_size, training.size),
         learning_rate=float(params["learning_rate"] or recipe.learning_rate),
+        weight_decay=recipe.weight_decay * float(np.sqrt(1000 / training.size)),
         schedule=recipe.schedule,
-        jacobian_weight=float(recipe.jacobian_weight if weight is None else weight),
+        jacobian_weight=float(usual_weight if weight is None else weight),
         temperature=float(temperature),
         similarity=params["distance"],
         include_positive=recipe.include_positive,
@@ -181,7 +184,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
     )
     # The decoder's share of the fit stays the same when the user asks for fewer or more steps.
-    share = config.steps / recipe.steps
+    share = config.steps / usual_steps
     decoder = DecoderConfig(
         steps=max(1, round(recipe.decoder_steps * share)),
         batch_size=min(1024, training.size),

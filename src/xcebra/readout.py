@@ -69,9 +69,10 @@ def fit_readouts(encoder: Encoder, recording: Recording, plan: Plan) -> dict[str
 def label_axes(readouts: Mapping[str, Readout], blocks: Mapping[str, slice]) -> NDArray[np.float64]:
     """New axes for the embedding: each label's columns first, then what does not predict it.
 
-    A column is in units of its own standard deviation, and what does not predict the label is
-    scaled alike, so that nothing depends on the label's unit. A block with fewer latents than its
-    label has columns keeps the axes it learned, and so does one whose columns follow from each
+    A label is in units of the standard deviation of its columns, their root mean square: nothing
+    depends on its unit, and columns that share a unit, as those of one label do, keep their
+    proportions. What does not predict the label is scaled alike. A block with fewer latents than
+    its label has columns keeps the axes it learned, and so does one whose columns follow from each
     other, as those of classes do.
 
     Returns
@@ -82,7 +83,7 @@ def label_axes(readouts: Mapping[str, Readout], blocks: Mapping[str, slice]) -> 
     axes = np.eye(max(block.stop for block in blocks.values()))
     for name, readout in readouts.items():
         n_columns, size = readout.weights.shape
-        weights = readout.weights / np.where(readout.spread > 0, readout.spread, 1.0)[:, None]
+        weights = readout.weights / (np.sqrt(np.mean(readout.spread**2)) or 1.0)
         _, singular, directions = np.linalg.svd(weights)
         if n_columns <= size and singular[-1] > _LEAST_INDEPENDENT * singular[0]:
             rest = directions[n_columns:] * np.linalg.norm(weights, axis=1).mean()

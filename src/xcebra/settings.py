@@ -22,13 +22,16 @@ _DEFAULT_TIME_DIMS = 4
 class Recipe:
     """A complete set of choices; None means that the data decides.
 
-    ``method``, ``basis`` and ``smooth`` are how a map is made when the user does not say;
+    ``weight_decay`` is that of a recording with 1,000 samples to train on; it falls with the square
+    root of their number. A step of regression is cheap, and its loss small beside the penalty: it
+    has its own number of steps and weight. ``method``, ``basis`` and ``smooth`` are how a map is made when the user does not say;
     ``smooth`` is for derivatives of the encoder, the decoder's need none.
     """
 
     steps: int
     batch_size: int
     learning_rate: float
+    weight_decay: float
     schedule: str
     jacobian_weight: float
     temperature: float | None
@@ -38,6 +41,8 @@ class Recipe:
     project: bool
     limit: float
     penalty_samples: int
+    regression_steps: int
+    regression_weight: float
     decoder_steps: int
     decoder_learning_rate: float
     method: str
@@ -47,9 +52,10 @@ class Recipe:
 
 RECIPES: Mapping[str, Recipe] = {
     "xcebra": Recipe(
-        steps=1200,
+        steps=400,
         batch_size=1024,
-        learning_rate=1e-3,
+        learning_rate=3e-3,
+        weight_decay=3.0,
         schedule="one-cycle",
         jacobian_weight=0.05,
         temperature=None,
@@ -59,6 +65,8 @@ RECIPES: Mapping[str, Recipe] = {
         project=True,
         limit=5.0,
         penalty_samples=256,
+        regression_steps=1200,
+        regression_weight=0.01,
         decoder_steps=1500,
         decoder_learning_rate=2e-3,
         method="decoder-gradient",
@@ -69,6 +77,7 @@ RECIPES: Mapping[str, Recipe] = {
         steps=20_000,
         batch_size=5000,
         learning_rate=3e-4,
+        weight_decay=0.0,
         schedule="constant",
         jacobian_weight=0.1,
         temperature=1.0,
@@ -79,6 +88,8 @@ RECIPES: Mapping[str, Recipe] = {
         # At temperature 1 and steps of 0.1 the optimum has the unit box at +-7.07.
         limit=10.0,
         penalty_samples=256,
+        regression_steps=20_000,
+        regression_weight=0.1,
         decoder_steps=1500,
         decoder_learning_rate=2e-3,
         method="inverted-gradient",

@@ -23,6 +23,7 @@ _MOST_PAIRS = 20_000
 _SHARE = 1.0
 # Variance per latent that the temperature aims at: that of the unit box.
 _VARIANCE = 1 / 3
+_MOST_CORRELATED = 1 - 1e-9
 
 Series = Callable[[IntArray], NDArray[np.float64]]
 
@@ -57,7 +58,7 @@ def step_correlations(
     keep = np.argsort(-now.var(axis=0))[: max(1, len(start) // 10)]
     now, later = (_whitened(s[:, keep]) for s in (now, later))
     rho = np.linalg.svd(now.T @ later / len(start), compute_uv=False)[:n_latents]
-    found[: len(rho)] = np.clip(rho, 0.0, 1 - 1e-9)
+    found[: len(rho)] = np.clip(rho, 0.0, _MOST_CORRELATED)
     return found
 
 
@@ -69,6 +70,9 @@ def information(rho: NDArray[np.float64]) -> float:
 def choose_offset(series: list[tuple[Series, int]], epochs: Epochs, n_negatives: int) -> int:
     """The smallest offset whose pairs carry no more information than the loss can express.
 
+    What counts is what the factors share from one sample to the other; noise in the neurons hides a
+    part of it from the loss, but the embedding follows the factors, as noise averages out.
+
     Parameters
     ----------
     series : list of (Series, int)
@@ -79,10 +83,25 @@ def choose_offset(series: list[tuple[Series, int]], epochs: Epochs, n_negatives:
     limit = _SHARE * math.log(n_negatives)
     longest = max(1, min(epochs.size // 500, int(np.median(epochs.lengths)) // 10))
     allowed = [k for k in OFFSETS if k <= longest]
+    kept = [reliability(s, epochs, d) for s, d in series]
     for offset in allowed:
-        if all(information(step_correlations(s, epochs, offset, d)) <= limit for s, d in series):
+        found = [step_correlations(s, epochs, offset, d) for s, d in series]
+        clean = [np.minimum(r / c, _MOST_CORRELATED) for r, c in zip(found, kept, strict=True)]
+        if all(information(rho) <= limit for rho in clean):
             return offset
     return allowed[-1]
+
+
+def reliability(series: Series, epochs: Epochs, n_latents: int) -> NDArray[np.float64]:
+    """The factor by which noise, new at every sample, lowers each correlation over time.
+
+    If what lasts decays evenly, its correlations over one and two samples are ``c a`` and
+    ``c a^2``; what changes smoothly gives more than 1, which is cut: no noise.
+    """
+    one, two = (step_correlations(series, epochs, offset, n_latents) for offset in (1, 2))
+    known = (one > 0) & (two > 0)
+    factor = np.where(known, one**2 / np.where(known, two, 1.0), 1.0)
+    return np.minimum(factor, 1.0)
 
 
 def choose_temperature(series: list[tuple[Series, int]], epochs: Epochs, offset: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +43,7 @@ class TrainConfig:
     steps: int
     batch_size: int
     learning_rate: float
+    weight_decay: float
     schedule: str
     jacobian_weight: float
     temperature: float
@@ -74,12 +75,14 @@ def train(
     progress: bool = False,
     checkpoint: Path | None = None,
     fingerprint: str = "",
+    callback: Callable[[int, Encoder], None] | None = None,
 ) -> dict[str, NDArray[np.float64]]:
     """Train the encoder in place and return its history.
 
     Ctrl-C ends training after the current step, with a warning; a second one raises. With
     ``checkpoint`` the state is written there from time to time and at the end, and a run that finds
     the file goes on from it; ``fingerprint`` tells whether it belongs to the same fit.
+    ``callback`` is called after every step with the number of steps taken and the encoder.
     """
     state = new_state(encoder, config)
     first = state.load(checkpoint, fingerprint) if checkpoint and checkpoint.exists() else 0
@@ -100,6 +103,8 @@ def train(
             record = take_step(state, batch, objectives, config, step)
             state.history.add(**record)
             bar.update()
+            if callback is not None:
+                callback(step + 1, encoder)
             if bar.n % 10 == 0:
                 bar.set_postfix_str(_summary(record, objectives), refresh=False)
             if checkpoint and time.monotonic() - saved > _CHECKPOINT_SECONDS:
@@ -117,9 +122,10 @@ def new_state(encoder: Encoder, config: TrainConfig) -> TrainState:
     # Taken and given back, a block of this size teaches glibc's allocator, which adapts to the
     # largest one freed, to keep the memory of a step for the next: a tenth of a large step's time.
     torch.empty(_LARGEST_ADAPTED, dtype=torch.uint8)
-    optimizer = torch.optim.Adam(
+    optimizer = torch.optim.AdamW(
         encoder.network.parameters(),
         lr=config.learning_rate,
+        weight_decay=config.weight_decay,
         fused=encoder.loadings.device.type in ("cpu", "cuda"),
     )
     return TrainState(encoder, optimizer, np.random.default_rng(config.seed), History())

@@ -1,0 +1,89 @@
+"""From the name of an experiment to its tables and figures in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from xcebra.checks import choice, raise_if
+from xcebra.experiments import figures, tables
+from xcebra.experiments.catalogue import EXPERIMENTS, FULL, QUICK, Scale
+from xcebra.experiments.rows import Row
+from xcebra.experiments.summaries import SUMMARIES
+from xcebra.experiments.work import measure
+from xcebra.sweep import RowFile, key, sweep
+
+ROWS = "rows.jsonl"
+
+
+def reproduce(
+    name: str,
+    folder: Path,
+    *,
+    quick: bool = False,
+    run: bool = True,
+    jobs: int | None = None,
+    dask: str | None = None,
+    progress: bool = False,
+    scale: Scale | None = None,
+) -> list[Path]:
+    """Run what is missing of an experiment, then write its tables and figures.
+
+    Parameters
+    ----------
+    name : str
+        One of `EXPERIMENTS`.
+    folder : path
+        Where finished rows are kept (``rows.jsonl``, shared by all experiments) and results are
+        written.
+    quick : bool
+        Fewer sizes and recordings.
+    run : bool
+        Without it, results are those of the rows that are finished.
+    jobs, dask, progress
+        As `xcebra.sweep.sweep`.
+    scale : Scale, optional
+        What to run, in place of the full or the quick one.
+
+    Returns
+    -------
+    list of Path
+        Files written.
+    """
+    problems: list[str] = []
+    choice(problems, "name", name, EXPERIMENTS)
+    raise_if(problems)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"folder={str(folder)!r} is a file; name a folder for the results")
+    items = EXPERIMENTS[name](scale or (QUICK if quick else FULL))
+    rows = RowFile(folder / ROWS)
+    found: Sequence[Row]
+    if run:
+        found = sweep(measure, items, rows, jobs=jobs, dask=dask, progress=progress)
+    else:
+        done = rows.finished(items)
+        found = [done[key(item)] for item in items if key(item) in done]
+    if not found:
+        raise ValueError(
+            f"{str(rows.path)!r} has no finished rows of {name!r} made with xcebra "
+            f"{version('xcebra')}; run the experiment first"
+        )
+    prefix = f"{name}-quick" if quick else name
+    made = SUMMARIES[name](found)
+    written = tables.write(
+        [_signed(table, len(found), len(items)) for table in made], folder, prefix
+    )
+    if name in figures.FIGURES:
+        drawn = figures.FIGURES[name](found)
+        tail = "-quick" if quick else ""
+        written += figures.write({f"{each}{tail}": drawn[each] for each in drawn}, folder)
+    return written
+
+
+def _signed(table: tables.Table, n_found: int, n_items: int) -> tables.Table:
+    """A table that says what made it, and of how much of the work."""
+    told = f"Made with xcebra {version('xcebra')}"
+    if n_found < n_items:
+        told += f", from {n_found} of {n_items} pieces of work"
+    return tables.Table(table.title, table.columns, table.rows, (*table.notes, f"{told}."))

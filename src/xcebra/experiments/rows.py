@@ -1,0 +1,68 @@
+"""Finished rows: which of them a table or figure is about, and their means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from xcebra.experiments import paper
+from xcebra.experiments.statistics import Interval, Observation, interval
+
+Row = Mapping[str, Any]
+
+
+def observations(rows: Iterable[Row]) -> list[Observation]:
+    """One observation for each of the paper's methods of each fit; scores in per cent."""
+    return [
+        {
+            "method": method,
+            "latents": n_latents(row),
+            "training": row["item"]["training"]["kind"],
+            "penalty": "penalty" if row["item"]["training"]["penalty"] else "none",
+            "dataset": row["item"]["data"]["seed"],
+            "score": 100 * row["found"]["maps"][method]["entries"],
+        }
+        for row in rows
+        for method in paper.METHODS
+    ]
+
+
+def summed(rows: Sequence[Row], name: str, score: str) -> Interval | None:
+    """Mean and interval of one map's score over rows; None without rows."""
+    rows = [row for row in rows if name in row["found"].get("maps", {})]
+    if not rows:
+        return None
+    scores = [row["found"]["maps"][name][score] for row in rows]
+    return interval(scores, [row["item"]["data"]["seed"] for row in rows])
+
+
+def single_fits(rows: Sequence[Row]) -> list[Row]:
+    """Rows of single fits that have maps."""
+    return [row for row in rows if row["kind"] == "Fit" and "maps" in row["found"]]
+
+
+def n_latents(row: Row) -> int:
+    """Width of both factors of a row's recording."""
+    data = row["item"]["data"]
+    return int(data["n_hidden"] + data["n_observed"])
+
+
+def of_training(rows: Sequence[Row], kind: str, penalty: bool) -> list[Row]:
+    """Rows of one training, with or without penalty."""
+    trained = [(row, row["item"]["training"]) for row in rows]
+    return [row for row, how in trained if how["kind"] == kind and how["penalty"] == penalty]
+
+
+def is_case(row: Row, observed: str, changes: Mapping[str, Any]) -> bool:
+    """Whether a row is of one of the harder recordings, z2 observed or not."""
+    data = row["item"]["data"]
+    usual = {
+        "n_steps": 100_000,
+        "connected": 0.5,
+        "correlation": 0.0,
+        "noise": 0.0,
+        "counts": False,
+    }
+    wanted = {**usual, **changes, "d": changes.get("d", 6)}
+    here = {**{name: data[name] for name in usual}, "d": data["n_hidden"] + data["n_observed"]}
+    return bool(data["observed"] == observed and here == wanted)
