@@ -5,6 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from scipy.signal import lfilter
 from torch import nn
 from torch.nn import functional as F
 
@@ -13,6 +14,7 @@ from xcebra.decoder import (
     DecoderConfig,
     Rescale,
     fit_decoder,
+    lasts,
     left_over,
     variance_explained,
 )
@@ -360,3 +362,59 @@ def test_noise_is_not_left_over(kind):
         x = np.column_stack([ar1(rng, n, 0.5) for _ in range(d)])
     recording = Recording(x)
     assert left_over(*sees(np.zeros((d, d))), recording, recording.epochs) < 0.01
+
+
+def slow_reading(memory, n_times=20_000, seed=0):
+    """A factor drives neuron 0, noise drives both, and the encoder reads their sum."""
+    rng = np.random.default_rng(seed)
+    z = lfilter([np.sqrt(1 - memory**2)], [1.0, -memory], rng.standard_normal(n_times))
+    x = np.column_stack([z, np.zeros(n_times)]) + 0.5 * rng.standard_normal((n_times, 2))
+    data = Recording(x)
+    found = Inputs.measure(data, data.epochs, project=False)
+    model = Encoder(found, 1, limit=1.0, generator=generator())
+    model.network = nn.Sequential(nn.Linear(2, 1))
+    with torch.no_grad():
+        # By raw neurons: their sum, so that its slopes are easy to work out.
+        model.network[0].weight.copy_(torch.tensor(found.scale[None]))
+    return data, found, model
+
+
+def slopes(data, found, model):
+    made, held_out = fit(data, found, model)
+    with torch.no_grad():
+        z = model(torch.from_numpy(data.rows(held_out.indices())))
+        z = z[(z - z.mean()).abs()[:, 0] < z.std()]
+        return (made.loadings @ jacobian(made.network, z).mean(dim=0))[:, 0] * made.scale
+
+
+def test_a_neurons_own_noise_has_no_part_in_what_it_is_predicted_from():
+    # Own sample: the reading z + e0 + e1 has variance 1.5, of which the noise neuron's own is 0.25.
+    data, found, model = slow_reading(0.99)
+    assert lasts(model, data, data.epochs)
+    assert slopes(data, found, model)[1].abs() < 0.02
+    with mock.patch("xcebra.decoder.lasts", return_value=False):
+        own = slopes(data, found, model)
+    assert own[1] == pytest.approx(0.25 / 1.5, abs=0.02)
+    assert own[0] == pytest.approx(1.25 / 1.5, abs=0.03)
+
+
+def test_the_slope_from_both_neighbours_is_that_of_the_regression_on_their_mean():
+    data, found, model = slow_reading(0.99)
+    # The mean of two readings around: covariance 0.99 with z, variance (1 + 0.99^2) / 2 + 0.5 / 2.
+    expected = 0.99 / ((1 + 0.99**2) / 2 + 0.25)
+    assert slopes(data, found, model)[0] == pytest.approx(expected, abs=0.03)
+
+
+@pytest.mark.parametrize(("memory", "expected"), [(0.99, True), (0.95, True), (0.6, False)])
+def test_noise_does_not_decide_whether_an_embedding_lasts(memory, expected):
+    data, _, model = slow_reading(memory)
+    assert lasts(model, data, data.epochs) is expected
+
+
+def test_what_is_new_at_every_sample_or_too_short_to_tell_does_not_last():
+    data, _, model = slow_reading(0.0)
+    assert not lasts(model, data, data.epochs)
+    data, _, model = slow_reading(0.99)
+    pairs = Epochs.check([(a, a + 2) for a in range(0, 1000, 2)], data.n_times)
+    assert not lasts(model, data, pairs)
+    assert not lasts(model, data, Epochs.check([(0, 30)], data.n_times))

@@ -47,3 +47,11 @@ def test_stop_of_names_the_end_of_the_epoch_that_holds_a_sample():
 def test_bad_epochs_are_refused(epochs, message):
     with pytest.raises(ValueError, match=message):
         Epochs.check(epochs, 10)
+
+
+def test_neighbours_are_in_the_same_epoch():
+    epochs = Epochs.check([(0, 4), (4, 5), (6, 8)], 10)
+    before, after = epochs.neighbours(epochs.indices())
+    assert epochs.indices().tolist() == [0, 1, 2, 3, 4, 6, 7]
+    assert before.tolist() == [1, 0, 1, 2, 4, 7, 6]
+    assert after.tolist() == [1, 2, 3, 2, 4, 7, 6]

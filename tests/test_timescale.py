@@ -15,6 +15,7 @@ from xcebra.timescale import (
     choose_temperature,
     component_series,
     information,
+    reliability,
     step_correlations,
 )
 
@@ -231,3 +232,25 @@ def test_components_are_standardised_projections_and_silent_neurons_take_no_part
     active = [0, 1, 3]
     z = (x[times] - x.mean(axis=0))[:, active] / x.std(axis=0)[active]
     np.testing.assert_allclose(found, z @ inputs.loadings[active], atol=1e-5)
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0, 2.0])
+def test_noise_does_not_change_the_offset(noise):
+    x = autoregressive(40_000, [0.985] * 6)
+    rng = np.random.default_rng(1)
+    mixed = x @ rng.standard_normal((6, 40))
+    noisy = mixed + noise * mixed.std(axis=0) * rng.standard_normal(mixed.shape)
+    chosen = [choose_offset([(series(each), 6)], whole(each), 1024) for each in (x, noisy)]
+    assert chosen[0] == chosen[1] > 1
+
+
+def test_reliability_is_the_share_of_variance_that_lasts():
+    x = autoregressive(200_000, [0.98])
+    noisy = x + x.std() * np.random.default_rng(2).standard_normal(x.shape)
+    assert reliability(series(noisy), whole(noisy), 1)[0] == pytest.approx(0.5, abs=0.02)
+    assert reliability(series(x), whole(x), 1)[0] == pytest.approx(1.0, abs=0.01)
+
+
+def test_what_changes_smoothly_has_no_noise():
+    x = np.sin(np.arange(10_000) / 30)[:, None]
+    assert reliability(series(x), whole(x), 1)[0] == 1.0

@@ -24,7 +24,8 @@ class Recipe:
 
     ``weight_decay`` is that of a recording with 1,000 samples to train on; it falls with the square
     root of their number. A step of regression is cheap, and its loss small beside the penalty: it
-    has its own number of steps and weight. ``method``, ``basis`` and ``smooth`` are how a map is made when the user does not say;
+    has its own number of steps and weight. ``method``, ``basis`` and ``smooth`` are how a map is
+    made when the user does not say;
     ``smooth`` is for derivatives of the encoder, the decoder's need none.
     """
 

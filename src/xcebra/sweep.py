@@ -10,28 +10,36 @@ import hashlib
 import json
 import os
 import platform
+import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import joblib
 import torch
-from joblib.externals.loky.process_executor import TerminatedWorkerError
+from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
 from tqdm import tqdm
 
 from xcebra.checks import number, raise_if
 
 Row = dict[str, Any]
 Work = Callable[[Any], dict[str, Any]]
+# An item, its row as a line of JSON or None, and what went wrong.
+Outcome = tuple[Any, str | None, str]
 
-_MOST_RESTARTS = 3
+_MOST_DEATHS = 3
 _CONNECT_SECONDS = 15
 _PACKAGES = ("xcebra", "torch", "numpy", "numba", "scikit-learn")
+_THREAD_SETTINGS = ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR", "BLIS")
 
 
 class SweepError(RuntimeError):
@@ -49,25 +57,30 @@ class RowFile:
         if not self.path.exists():
             return []
         rows = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
+        for line in self.path.read_bytes().split(b"\n"):
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
+            except ValueError:
                 continue
             if isinstance(row, dict) and "key" in row:
                 rows.append(row)
         return rows
 
-    def append(self, row: Row) -> None:
-        """Add a row and see it to the disk."""
+    def make_room(self) -> None:
+        """Find out whether rows can be written, before there is one to lose."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a+b") as file:
+        self.path.open("ab").close()
+
+    def append(self, line: str) -> None:
+        """Add a row, told in JSON, and see it to the disk."""
+        text = f"\n{line}\n".encode()
+        # With room for all of it, it is written at once, whoever else writes there.
+        with self.path.open("a+b", buffering=len(text) + 1) as file:
             whole = True
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 whole = file.read(1) == b"\n"
-            line = json.dumps(row, allow_nan=True) + "\n"
-            file.write((line if whole else "\n" + line).encode())
+            file.write(text[1:] if whole else text)
             file.flush()
             os.fsync(file.fileno())
 
@@ -78,7 +91,7 @@ class RowFile:
         return {
             row["key"]: row
             for row in self.read()
-            if row["key"] in wanted and row["made_with"]["xcebra"] == mine
+            if row["key"] in wanted and row.get("made_with", {}).get("xcebra") == mine
         }
 
 
@@ -127,29 +140,20 @@ def sweep(
     if len({key(item) for item in items}) < len(items):
         raise ValueError("items must differ from each other: some have the same values")
     done = rows.finished(items)
+    left = [item for item in items if key(item) not in done]
     failures: list[tuple[Any, str]] = []
-    bar = tqdm(total=len(items), initial=len(done), disable=not progress, unit="fit")
-    with bar, _workers(jobs, dask) as (parallel, threads):
-        for restarts in range(_MOST_RESTARTS + 1):
-            failed = {key(item) for item, _ in failures}
-            left = [each for each in items if key(each) not in done.keys() | failed]
-            try:
-                calls = (joblib.delayed(_attempt)(work, item, threads) for item in left)
-                for item, row, error in parallel(calls) if left else ():
-                    if row is None:
+    if left:
+        bar = tqdm(total=len(items), initial=len(done), disable=not progress, unit="fit")
+        with bar, _workers(jobs, dask) as run:
+            rows.make_room()
+            with closing(run(work, left)) as outcomes:
+                for item, line, error in outcomes:
+                    if line is None:
                         failures.append((item, error))
                         continue
-                    rows.append(row)
-                    done[row["key"]] = row
+                    rows.append(line)
+                    done[key(item)] = json.loads(line)
                     bar.update()
-                break
-            except TerminatedWorkerError as killed:
-                if restarts == _MOST_RESTARTS:
-                    raise SweepError(
-                        f"worker processes were killed {restarts + 1} times, perhaps for lack of "
-                        f"memory; {len(done)} of {len(items)} pieces are kept in {rows.path}: run "
-                        "again with fewer jobs to go on"
-                    ) from killed
     if failures:
         item, error = failures[0]
         raise SweepError(
@@ -159,55 +163,142 @@ def sweep(
     return [done[key(item)] for item in items]
 
 
-def _attempt(work: Work, item: Any, threads: int) -> tuple[Any, Row | None, str]:
-    """One piece, on a worker: its row, or what went wrong."""
+def _attempt(work: Work, item: Any, threads: int) -> tuple[str | None, str]:
+    """One piece, on a worker: its row as a line of JSON, or what went wrong."""
     torch.set_num_threads(threads)
     started = time.perf_counter()
     try:
         found = work(item)
-    except Exception:
-        return item, None, traceback.format_exc()
-    row = {
-        "key": key(item),
-        "kind": type(item).__name__,
-        "item": asdict(item),
-        "found": found,
-        "seconds": round(time.perf_counter() - started, 2),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": {
-            "system": f"{platform.system()} {platform.machine()}",
-            "cores": joblib.cpu_count(),
-            "threads": threads,
-        },
-        "made_with": {name: version(name) for name in _PACKAGES},
-    }
-    return item, row, ""
+        row = {
+            "key": key(item),
+            "kind": type(item).__name__,
+            "item": asdict(item),
+            "found": found,
+            "seconds": round(time.perf_counter() - started, 2),
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "machine": {
+                "system": f"{platform.system()} {platform.machine()}",
+                "cores": joblib.cpu_count(),
+                "threads": threads,
+            },
+            "made_with": {name: version(name) for name in _PACKAGES},
+        }
+        return json.dumps(row), ""
+    except (Exception, SystemExit):
+        return None, traceback.format_exc()
 
 
 @contextmanager
-def _workers(jobs: int | None, dask: str | None) -> Iterator[tuple[joblib.Parallel, int]]:
-    """What runs the pieces, and the threads each may use."""
-    if dask is not None:
+def _workers(
+    jobs: int | None, dask: str | None
+) -> Iterator[Callable[[Work, Sequence[Any]], Generator[Outcome, None, None]]]:
+    """What runs the pieces, here or on a cluster."""
+    if dask is None:
+        yield partial(_here, jobs or joblib.cpu_count())
+    else:
         with _dask_client(dask) as client:
-            n_workers = sum(client.nthreads().values())
-            with joblib.parallel_config(backend="dask", wait_for_workers_timeout=_CONNECT_SECONDS):
-                yield _parallel(n_workers, pre_dispatch="all"), 1
-        return
-    cores = joblib.cpu_count()
-    jobs = jobs or cores
-    threads = max(1, cores // jobs)
+            yield partial(_on_dask, client)
+
+
+def _here(jobs: int, work: Work, items: Sequence[Any]) -> Generator[Outcome, None, None]:
+    """Run pieces in processes of this machine.
+
+    When a process dies, those in flight are set aside until all others are finished; then each has
+    the machine to itself. That is the remedy for lack of memory, and tells which one it was.
+    """
+    waiting, aside = deque(items), deque[Any]()
+    deaths = 0
+    while waiting and deaths < _MOST_DEATHS:
+        in_flight, why = yield from _until_one_dies(work, waiting, jobs)
+        aside.extend(in_flight)
+        deaths += bool(why)
+    alone = waiting + aside
+    deaths = 0
+    while alone:
+        in_flight, why = yield from _until_one_dies(work, alone, 1)
+        deaths += bool(why)
+        for item in in_flight:
+            yield item, None, f"its process died with no other beside it; lack of memory?\n{why}"
+        if deaths == _MOST_DEATHS:
+            for item in alone:
+                yield item, None, f"not tried, after {deaths} others had died\n{why}"
+            return
+
+
+def _until_one_dies(
+    work: Work, waiting: deque[Any], jobs: int
+) -> Generator[Outcome, None, tuple[list[Any], str]]:
+    """Run what is waiting; return what was in flight when a process died, and what is known."""
+    threads = max(1, joblib.cpu_count() // jobs)
     # Kernels compiled for another thread pool, or OpenMP in a worker, would each take all cores.
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=threads):
-        yield _parallel(jobs, pre_dispatch=jobs), threads
-
-
-def _parallel(n_jobs: int, pre_dispatch: Any) -> joblib.Parallel:
-    return joblib.Parallel(
-        n_jobs=n_jobs,
-        return_as="generator_unordered",
-        batch_size=1,
-        pre_dispatch=pre_dispatch,
+    settings = {f"{name}_NUM_THREADS": str(threads) for name in _THREAD_SETTINGS}
+    pool = ProcessPoolExecutor(
+        min(jobs, len(waiting)), env=settings, initializer=_end_with, initargs=(os.getpid(),)
     )
+    in_flight: dict[Future[Any], Any] = {}
+    why = ""
+    try:
+        while (waiting or in_flight) and not why:
+            try:
+                while waiting and len(in_flight) < jobs:
+                    with _interrupts_held():
+                        future = pool.submit(_attempt, work, waiting[0], threads)
+                    in_flight[future] = waiting.popleft()
+            except BrokenProcessPool as broken:
+                why = str(broken)
+            for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
+                try:
+                    line, error = future.result()
+                except BrokenProcessPool as broken:
+                    why = str(broken)
+                    continue
+                except Exception:
+                    line, error = None, traceback.format_exc()
+                yield in_flight.pop(future), line, error
+    finally:
+        pool.shutdown(kill_workers=bool(in_flight))
+    return list(in_flight.values()), why
+
+
+def _end_with(parent: int) -> None:
+    """Let a worker not outlive the process that reads its results."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let processes started meanwhile never see Ctrl-C, which would cut a fit short.
+
+    The terminal sends it to them too, and a fit takes it as a wish for what is learned so far.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _on_dask(client: Any, work: Work, items: Sequence[Any]) -> Generator[Outcome, None, None]:
+    """Run pieces on the workers of a cluster, one thread to a piece."""
+    from distributed import as_completed
+
+    submitted = {client.submit(_attempt, work, item, 1, pure=False): item for item in items}
+    for future in as_completed(submitted, loop=client.loop):
+        item = submitted.pop(future)
+        try:
+            line, error = future.result()
+        except Exception:
+            line, error = None, traceback.format_exc()
+        yield item, line, error
 
 
 @contextmanager
@@ -220,7 +311,7 @@ def _dask_client(address: str) -> Iterator[Any]:
             "dask=... needs the package distributed: pip install 'xcebra[dask]'"
         ) from None
     try:
-        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=True)
+        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"dask={address!r}: no scheduler answers there within {_CONNECT_SECONDS} s; start one "

@@ -24,6 +24,8 @@ _SHARE = 1.0
 # Variance per latent that the temperature aims at: that of the unit box.
 _VARIANCE = 1 / 3
 _MOST_CORRELATED = 1 - 1e-9
+# Weaker correlations may be chance: they tell nothing of noise.
+_LEAST_KNOWN = 0.1
 
 Series = Callable[[IntArray], NDArray[np.float64]]
 
@@ -96,10 +98,11 @@ def reliability(series: Series, epochs: Epochs, n_latents: int) -> NDArray[np.fl
     """The factor by which noise, new at every sample, lowers each correlation over time.
 
     If what lasts decays evenly, its correlations over one and two samples are ``c a`` and
-    ``c a^2``; what changes smoothly gives more than 1, which is cut: no noise.
+    ``c a^2``; what changes smoothly gives more than 1, which is cut: no noise. Where correlations
+    are too weak to tell, it is 1 too.
     """
     one, two = (step_correlations(series, epochs, offset, n_latents) for offset in (1, 2))
-    known = (one > 0) & (two > 0)
+    known = (one > _LEAST_KNOWN) & (two > _LEAST_KNOWN)
     factor = np.where(known, one**2 / np.where(known, two, 1.0), 1.0)
     return np.minimum(factor, 1.0)
 

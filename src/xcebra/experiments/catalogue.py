@@ -108,7 +108,7 @@ def latents(scale: Scale) -> list[Item]:
         ],
         scale,
     )
-    return _once(found)
+    return list(dict.fromkeys(found))
 
 
 def dimensions(scale: Scale) -> list[Item]:
@@ -184,8 +184,5 @@ EXPERIMENTS: dict[str, Callable[[Scale], list[Item]]] = {
 
 
 def _all(items: Sequence[Item], scale: Scale) -> list[Item]:
-    return [scale.shorten(item) for item in items]
-
-
-def _once(items: Sequence[Item]) -> list[Item]:
-    return list(dict.fromkeys(items))
+    """Items with the scale's lengths; those that become the same are done once."""
+    return list(dict.fromkeys(scale.shorten(item) for item in items))

@@ -53,7 +53,10 @@ def encoding_map(
     with torch.no_grad():
         x = (torch.from_numpy(recording.rows(judged)) - decoder.mean) * decoder.reciprocal
         missed = (x - decoder.standardised(points[torch.from_numpy(judged)])).square().mean(dim=0)
-        explained = (1 - missed / x.var(dim=0, correction=0)).double().numpy()
+        variance = x.var(dim=0, correction=0)
+        varies = variance > 0
+        share = 1 - missed / torch.where(varies, variance, 1.0)
+        explained = torch.where(varies, share, 0.0).double().numpy()
         total = torch.zeros(recording.n_neurons, points.shape[1], dtype=torch.float64)
         norms = torch.zeros(recording.n_neurons, dtype=torch.float64)
         for part in points[torch.from_numpy(samples)].split(_ROWS_AT_ONCE):

@@ -10,7 +10,15 @@ import numpy as np
 
 from xcebra.experiments import paper
 from xcebra.experiments.catalogue import HARD
-from xcebra.experiments.rows import Row, is_case, n_latents, of_training, single_fits, summed
+from xcebra.experiments.rows import (
+    Row,
+    is_case,
+    n_latents,
+    of_training,
+    single_fits,
+    summed,
+    with_batch,
+)
 from xcebra.experiments.statistics import interval
 from xcebra.experiments.summaries import TITLES
 from xcebra.experiments.work import AGGREGATED
@@ -88,8 +96,8 @@ def latents(rows: Sequence[Row]) -> dict[str, Figure]:
     for name in shown:
         by_length = [r for r in six if r["item"]["training"]["batch_size"] is None]
         _line(axes[0, 1], by_length, name, lambda r: r["item"]["data"]["n_steps"], COLOURS[name])
-        full = [r for r in six if r["item"]["data"]["n_steps"] == 100_000]
-        _line(axes[1, 0], full, name, lambda r: r["found"]["settings"]["batch_size"], COLOURS[name])
+        batched, colour = with_batch(six), COLOURS[name]
+        _line(axes[1, 0], batched, name, lambda r: r["found"]["settings"]["batch_size"], colour)
     axes[0, 1].set(xscale="log", xlabel="time steps (d = 6)")
     axes[1, 0].set(xscale="log", xlabel="negatives N (d = 6)")
     portraits = [row for row in rows if row["kind"] == "Portrait"]
@@ -109,7 +117,8 @@ def latents(rows: Sequence[Row]) -> dict[str, Figure]:
         _plain(ax)
     for ax in axes[:, 0]:
         ax.set_ylabel("auROC of z2, entries (%)")
-    axes[0, 0].legend(frameon=False, fontsize="x-small")
+    if axes[0, 0].get_legend_handles_labels()[0]:
+        axes[0, 0].legend(frameon=False, fontsize="x-small")
     axes[1, 1].legend(frameon=False, fontsize="x-small")
     found = {"latents": figure}
     if portraits:
@@ -271,14 +280,17 @@ def _pair(row: Row) -> tuple[int, int]:
 
 def _grid(ax: Axes, values: Mapping[tuple[int, int], float], title: str) -> None:
     """A square of numbers: latents for the label down, for time across."""
+    ax.set(title=title, xlabel="time latents", ylabel="label latents")
+    if not values:
+        return
     dims = sorted({n for pair in values for n in pair})
     table = np.array([[values.get((a, b), np.nan) for b in dims] for a in dims])
     ax.imshow(table, cmap="viridis")
     for (i, j), value in np.ndenumerate(table):
-        ax.text(j, i, f"{value:.1f}", ha="center", va="center", color="w", fontsize="small")
+        if np.isfinite(value):
+            ax.text(j, i, f"{value:.1f}", ha="center", va="center", color="w", fontsize="small")
     ax.set_xticks(range(len(dims)), list(map(str, dims)))
     ax.set_yticks(range(len(dims)), list(map(str, dims)))
-    ax.set(title=title, xlabel="time latents", ylabel="label latents")
 
 
 def _plain(ax: Axes) -> None:

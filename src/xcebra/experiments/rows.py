@@ -53,6 +53,19 @@ def of_training(rows: Sequence[Row], kind: str, penalty: bool) -> list[Row]:
     return [row for row, how in trained if how["kind"] == kind and how["penalty"] == penalty]
 
 
+def with_batch(rows: Sequence[Row]) -> list[Row]:
+    """Rows of whole recordings with a batch size of their own.
+
+    A fit that leaves it to the recipe is the same as one with the recipe's number: not both count.
+    """
+    return [
+        row
+        for row in rows
+        if row["item"]["training"]["batch_size"] is not None
+        and row["item"]["data"]["n_steps"] == 100_000
+    ]
+
+
 def is_case(row: Row, observed: str, changes: Mapping[str, Any]) -> bool:
     """Whether a row is of one of the harder recordings, z2 observed or not."""
     data = row["item"]["data"]

@@ -108,6 +108,12 @@ def anova(observations: Sequence[Observation], factors: Sequence[str]) -> Anova:
     In balanced data, which is what `balanced` returns, all types of sums of squares agree.
     """
     pandas, _, stats = _statsmodels()
+    for name in factors:
+        if len({o[name] for o in observations}) < 2:
+            raise ValueError(
+                f"an analysis of variance needs 2 or more levels of each factor; {name!r} has "
+                f"{len({o[name] for o in observations})} in {len(observations)} observations"
+            )
     frame = pandas.DataFrame([dict(o) for o in observations])
     cells = frame.groupby(list(factors)).size()
     n_cells = int(np.prod([frame[name].nunique() for name in factors]))
@@ -127,7 +133,13 @@ def anova(observations: Sequence[Observation], factors: Sequence[str]) -> Anova:
             continue
         parts = tuple(part[2:-1] for part in str(name).split(":"))
         effects.append(
-            Effect(parts, line["sum_sq"], int(line["df"]), line["F"], float(line["PR(>F)"]))
+            Effect(
+                parts,
+                float(line["sum_sq"]),
+                int(line["df"]),
+                float(line["F"]),
+                float(line["PR(>F)"]),
+            )
         )
     rest = table.loc["Residual"]
     return Anova(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from xcebra.experiments import paper
 from xcebra.experiments.catalogue import HARD
@@ -17,6 +18,7 @@ from xcebra.experiments.rows import (
     of_training,
     single_fits,
     summed,
+    with_batch,
 )
 from xcebra.experiments.statistics import (
     Anova,
@@ -89,8 +91,11 @@ def statistics(rows: Sequence[Row]) -> list[Table]:
     single = single_fits(rows)
     seen = balanced(observations(single), FACTORS)
     tables = []
-    if len({o["dataset"] for o in seen}) > 1:
-        tables = [_anova_table(anova(seen, FACTORS))]
+    # The paper's comparison is of all trainings, with and without penalty.
+    trained = {(o["training"], o["penalty"]) for o in seen}
+    if len({o["dataset"] for o in seen}) > 1 and len(trained) == 2 * len(paper.TRAININGS):
+        varied = [name for name in FACTORS if len({o[name] for o in seen}) > 1]
+        tables = [_anova_table(anova(seen, varied))]
         tables += [_tukey_table(seen, ("method", other)) for other in ("training", "penalty")]
         tables.append(_order_table(seen))
     hybrid = of_training(single, "hybrid contrastive", True)
@@ -114,7 +119,7 @@ def latents(rows: Sequence[Row]) -> list[Table]:
         _curve(
             "auROC against negatives (d = 6)",
             "negatives",
-            [row for row in six if row["item"]["data"]["n_steps"] == 100_000],
+            with_batch(six),
             lambda row: row["found"]["settings"]["batch_size"],
         ),
     ]
@@ -168,7 +173,7 @@ def hard(rows: Sequence[Row]) -> list[Table]:
 
 def paper_recipe(rows: Sequence[Row]) -> list[Table]:
     """The paper's own settings, for the record."""
-    lines = []
+    lines, notes = [], []
     for row in single_fits(rows):
         maps, data = row["found"]["maps"], row["item"]["data"]
         lines += [
@@ -180,15 +185,14 @@ def paper_recipe(rows: Sequence[Row]) -> list[Table]:
             for name in maps
         ]
         settings = row["found"]["settings"]
-        notes = (
+        notes.append(
             f"Dataset {data['seed']}, d = {n_latents(row)}: {settings['steps']} steps, batch "
             f"{settings['batch_size']}, {row['found']['fit_seconds']:.0f} s with "
             f"{row['machine']['threads']} threads; R^2 of the label "
-            f"{row['found']['r2']['label']:.3f}.",
+            f"{row['found']['r2']['label']:.3f}."
         )
-    return [
-        Table("The paper's recipe at full size", ("map", "entries", "neurons"), tuple(lines), notes)
-    ]
+    columns = ("map", "entries", "neurons")
+    return [Table("The paper's recipe at full size", columns, tuple(lines), tuple(notes))]
 
 
 SUMMARIES: dict[str, Callable[[Sequence[Row]], list[Table]]] = {
@@ -225,15 +229,11 @@ def _compared(
             cells.append(text.strip())
         lines.append(tuple(cells))
     dims = sorted({n_latents(row) for group in groups.values() for row in group})
-    return Table(
-        title,
-        ("attribution", *groups),
-        tuple(lines),
-        (
-            f"Per cent, mean over d = {', '.join(map(str, dims))} and n recordings, with the 95 % "
-            "bootstrap interval (1,000 resamples).",
-        ),
+    note = (
+        f"Per cent, mean over d = {', '.join(map(str, dims))} and n recordings, with the 95 % "
+        "bootstrap interval (1,000 resamples)."
     )
+    return Table(title, ("attribution", *groups), tuple(lines), (note,) if dims else ())
 
 
 def _by_latents(rows: Sequence[Row]) -> Table:
@@ -375,7 +375,7 @@ def _order_table(seen: Sequence[Observation]) -> Table:
             )
         )
     ranks = [[keys[key] for key in ours] for keys in (ours, theirs)]
-    agreement = np.corrcoef([np.argsort(np.argsort(r)) for r in ranks])[0, 1]
+    agreement = np.corrcoef([rankdata(r) for r in ranks])[0, 1]
     return Table(
         "The order of trainings and methods, ours and the paper's",
         ("place", "combination", "auROC", "place in the paper", "auROC in the paper"),
@@ -389,7 +389,7 @@ def _order_table(seen: Sequence[Observation]) -> Table:
 
 def _aggregates(rows: Sequence[Row]) -> Table:
     lines = []
-    for name in AGGREGATED:
+    for name in AGGREGATED if rows else ():
         for aggregate in (*AGGREGATES, "single step"):
             cells = []
             for score in ("entries", "neurons"):
@@ -424,10 +424,11 @@ def _hard_table(rows: Sequence[Row], observed: str, title: str, score: str, unit
     for subject, levels in HARD.items():
         for level, changes in levels.items():
             group = [row for row in rows if is_case(row, observed, changes)]
-            if not group:
-                continue
             values = {name: summed(group, name, score) for name in names}
-            best = max(v.mean for v in values.values() if v is not None)
+            means = [v.mean for v in values.values() if v is not None]
+            if not means:
+                continue
+            best = max(means)
             cells = [
                 "" if v is None else _short(v, best=v.mean >= best - 5e-4) for v in values.values()
             ]
@@ -438,8 +439,8 @@ def _hard_table(rows: Sequence[Row], observed: str, title: str, score: str, unit
                 (
                     f"{subject}: {level}" if subject != "base" else level,
                     *cells,
-                    f"{np.mean(r2):.2f}",
-                    f"{sum(told)} of {len(told)}",
+                    f"{np.mean(r2):.2f}" if r2 else "",
+                    f"{sum(told)} of {len(told)}" if told else "",
                     ", ".join(map(str, sorted(n))),
                 )
             )
@@ -448,7 +449,7 @@ def _hard_table(rows: Sequence[Row], observed: str, title: str, score: str, unit
         ("recording", *(TITLES[name] for name in names), "R^2 of label", "warned", "n"),
         tuple(lines),
         (
-            "Per cent, mean and least of n recordings; bold within 0.05 of the best. Warned: the "
+            "Per cent, mean over n recordings; bold within 0.05 of the best. Warned: the "
             "default map came with a warning. Everything not said is as in the first line.",
         ),
     )

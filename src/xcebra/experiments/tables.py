@@ -11,7 +11,15 @@ from pathlib import Path
 from xcebra.experiments.statistics import Interval
 from xcebra.storage import atomically
 
-_LATEX = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "^": r"\^{}", "~": r"\~{}"}
+_LATEX = {
+    **{letter: f"\\{letter}" for letter in "%&_#${}"},
+    **{letter: f"\\{letter}{{}}" for letter in "^~"},
+    "\\": r"\textbackslash{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "\n": " ",
+}
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,7 @@ def per_cent(value: Interval, best: bool = False) -> str:
 
 
 def _piped(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
 
 
 def _ampersanded(cells: Sequence[str]) -> str:
@@ -96,4 +104,6 @@ def _ampersanded(cells: Sequence[str]) -> str:
 def _escaped(text: str) -> str:
     text = "".join(_LATEX.get(letter, letter) for letter in text)
     parts = text.split("**")
+    if len(parts) % 2 == 0:  # the last pair of stars ends nothing
+        parts[-2:] = ["**".join(parts[-2:])]
     return "".join(rf"\textbf{{{p}}}" if at % 2 else p for at, p in enumerate(parts))
