@@ -304,3 +304,14 @@ def test_each_of_several_blocks_finds_its_own_mixture_and_the_axes_undo_them_all
     sparse = learned @ np.linalg.inv(sparse_axes(readouts, found, blocks))
     np.testing.assert_allclose(sparse, truth, atol=1e-2)
     np.testing.assert_allclose(sparse[:, :, 3:], truth[:, :, 3:], atol=1e-12)
+
+
+def test_a_mixture_that_was_not_found_can_be_written_to_a_file():
+    # Files refuse arrays that share their memory.
+    moments = np.tile(np.eye(3), (4, 1, 1))
+    for found in (
+        sparsest(moments, slice(0, 1), np.array([1, 2])),
+        sparsest(0 * moments, slice(0, 1), np.array([1, 2])),
+    ):
+        assert not found.found
+        assert not np.shares_memory(found.before, found.after)

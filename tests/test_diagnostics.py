@@ -39,6 +39,7 @@ def config(seed=0, **changed):
         "steps": 1,
         "batch_size": 128,
         "learning_rate": 1e-3,
+        "weight_decay": 0.0,
         "schedule": "constant",
         "jacobian_weight": 0.0,
         "temperature": 0.3,

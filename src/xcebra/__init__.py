@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from xcebra import caveats, datasets, metrics
+from xcebra import caveats, datasets, metrics, selection
 from xcebra.estimator import XCEBRA
 from xcebra.maps import AttributionMap
 from xcebra.module_maps import attribute
@@ -23,4 +23,5 @@ __all__ = [
     "caveats",
     "datasets",
     "metrics",
+    "selection",
 ]

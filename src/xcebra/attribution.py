@@ -412,9 +412,9 @@ def _read_off(
         rows = rows[options.select]
     elif options.select is not None:
         rows = options.select @ rows
-    last = nn.utils.skip_init(nn.Linear, n_outputs, len(rows), bias=False)
+    last = nn.utils.skip_init(nn.Linear, n_outputs, len(rows), bias=False, dtype=like.dtype)
     last.weight.copy_(torch.from_numpy(rows))
-    last = last.to(like.dtype).to(like.device)
+    last = last.to(like.device)
     return replace(view, layers=(*view.layers, last)), replace(options, axes=None, select=None)
 
 

@@ -97,14 +97,16 @@ def sparsest(moments: Array, block: slice, others: NDArray[np.int64]) -> Mixture
     none = np.zeros((len(others), len(mine)))
     before = problem.norms(none)
     if not before.any():
-        return Mixture(none, before, before, 0.0, 0, 0.0)
+        return Mixture(none, before, before.copy(), 0.0, 0, 0.0)
     weights, gap = _sharpest(problem)
     after = problem.norms(weights)
     # Neurons that never move tell nothing of a mixture.
     silent = np.einsum("nii->n", moments) == 0
     n_unconnected = int(((after < _UNCONNECTED * _typical(after)) & ~silent).sum())
     if n_unconnected <= len(others):
-        return Mixture(none, before, before, gap, n_unconnected, _instability(problem, weights))
+        return Mixture(
+            none, before, before.copy(), gap, n_unconnected, _instability(problem, weights)
+        )
     return Mixture(weights, before, after, gap, n_unconnected, _instability(problem, weights))
 
 

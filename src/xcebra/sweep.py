@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -21,6 +22,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +145,10 @@ def sweep(
     left = [item for item in items if key(item) not in done]
     failures: list[tuple[Any, str]] = []
     if left:
-        bar = tqdm(total=len(items), initial=len(done), disable=not progress, unit="fit")
-        with bar, _workers(jobs, dask) as run:
+        with _workers(jobs, dask) as run:
             rows.make_room()
-            with closing(run(work, left)) as outcomes:
+            bar = tqdm(total=len(items), initial=len(done), disable=not progress, unit="fit")
+            with bar, closing(run(work, left)) as outcomes:
                 for item, line, error in outcomes:
                     if line is None:
                         failures.append((item, error))
@@ -194,7 +196,10 @@ def _workers(
 ) -> Iterator[Callable[[Work, Sequence[Any]], Generator[Outcome, None, None]]]:
     """What runs the pieces, here or on a cluster."""
     if dask is None:
-        yield partial(_here, jobs or joblib.cpu_count())
+        with warnings.catch_warnings():
+            # A process that has grown much is replaced, which is as it should be.
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+            yield partial(_here, jobs or joblib.cpu_count())
     else:
         with _dask_client(dask) as client:
             yield partial(_on_dask, client)
@@ -280,6 +285,8 @@ def _interrupts_held() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    # Python starts this helper with the first process, and lets signals through again after it.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -102,7 +102,7 @@ def latents(scale: Scale) -> list[Item]:
     )
     found += _all(
         [
-            Portrait(Data(4, seed=seed), Training("hybrid contrastive", penalty), 60)
+            Portrait(Data(4, seed=seed), Training("hybrid contrastive", penalty), 20)
             for seed in scale.few
             for penalty in (True, False)
         ],
