@@ -136,7 +136,7 @@ def test_every_way_of_training_runs_saves_and_loads_to_the_same_bits(
     again = XCEBRA.load(tmp_path / "model.safetensors")
     assert np.array_equal(again.transform(rec.neural), model.transform(rec.neural))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", xcebra.caveats.UnlearnedLabelWarning)
+        warnings.simplefilter("ignore", xcebra.caveats.XcebraWarning)
         maps = [m.attribute(rec.neural[:500]) for m in (model, again)]
     assert np.array_equal(maps[0].values, maps[1].values)
     assert again.score(rec.neural, rec.labels["z2"]) == model.score(rec.neural, rec.labels["z2"])
