@@ -71,7 +71,7 @@ def table1(rows: Sequence[Row]) -> dict[str, Figure]:
         ("the paper's", "x", "0.3"),
     ):
         all_axes[0].plot([], [], mark, color=colour, label=label)
-    all_axes[0].legend(frameon=False, fontsize="small", loc="lower left")
+    figure.legend(frameon=False, fontsize="small", loc="outside lower center", ncols=3)
     return {"table1": figure}
 
 
