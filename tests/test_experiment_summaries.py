@@ -250,7 +250,7 @@ def test_the_order_of_combinations_and_its_rank_correlation():
     assert order.title.startswith("The order of trainings and methods")
     assert [line[0] for line in order.rows] == [str(at) for at in range(1, 37)]
     assert order.rows[-1][1:] == (
-        "Inverted gradient, hybrid contrastive, penalty",
+        "Inverted gradient, our axes, hybrid contrastive, penalty",
         *("50.0", "1", "98.2"),
     )
     assert ("Neuron gradient, supervised, penalty", "95.0", "2", "93.0") in [

@@ -27,7 +27,9 @@ SAMPLES = 10_000
 SHOWN = 300
 FACTOR = "z2"
 
-# By name, how each map is made. What reads the encoder is in the label basis by default.
+# By name, how each map is made; what is not said is the estimator's default. The inverted gradient
+# has the sparse basis and is smoothed by default; plain, it is the paper's. What tells how the
+# encoder reads is in the label basis.
 MAPS: dict[str, dict[str, Any]] = {
     "feature-ablation": {"method": "feature-ablation"},
     "shap-shuffled": {"method": "shap-shuffled"},
