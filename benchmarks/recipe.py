@@ -228,14 +228,18 @@ def table() -> None:
         cells = []
         for name in RECORDINGS:
             group = [row["found"] for row in rows if row["item"]["recording"] == name]
-            means = [
-                np.mean([found[key][0] for found in group])
-                for key in ("inverted", "decoder, sparse")
-            ]
-            r2 = np.mean([found["r2"] for found in group])
-            cells.append(f"{means[0]:.3f} / {means[1]:.3f} ({r2:.3f})" if group else "")
+            cells.append(_cell(group) if group else "")
         seconds = [r["found"]["fit_s"] for r in rows if r["item"]["recording"] == "d = 9"]
-        print(f"| {variant} | " + " | ".join(cells) + f" | {np.mean(seconds or [0]):.0f} |")
+        cells.append(f"{np.mean(seconds):.0f}" if seconds else "")
+        print(f"| {variant} | " + " | ".join(cells) + " |")
+
+
+def _cell(group: list[dict[str, Any]]) -> str:
+    """Inverted gradient / decoder gradient (R^2), means over recordings."""
+    inverted, ours = (
+        np.mean([found[key][0] for found in group]) for key in ("inverted", "decoder, sparse")
+    )
+    return f"{inverted:.3f} / {ours:.3f} ({np.mean([found['r2'] for found in group]):.3f})"
 
 
 def main() -> None:
