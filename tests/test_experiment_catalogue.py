@@ -130,8 +130,14 @@ def test_the_harder_recordings_cover_what_they_should():
         mine = [item for item in items if item.data.seed == seed]
         for observed in ("z2", "z1"):
             fits = [i for i in mine if isinstance(i, Fit) and i.data.observed == observed]
-            assert all(i.training == HYBRID and i.n_samples == HARD_SAMPLES for i in fits)
-            seen = [i.data for i in fits]
+            assert all(i.n_samples == HARD_SAMPLES for i in fits)
+            given = [i for i in fits if i.training != HYBRID]
+            hidden = given[0].data.n_hidden
+            assert [i.training for i in given] == [
+                replace(HYBRID, time_dims=hidden + extra) for extra in (-1, 1)
+            ]
+            assert {i.data.correlation for i in given} == {0.7}
+            seen = [i.data for i in fits if i.training == HYBRID]
             for name, levels in (
                 ("correlation", {0.0, 0.5, 0.7, 0.9}),
                 ("noise", {0.0, 0.5, 1.0, 2.0}),
@@ -150,9 +156,11 @@ def test_the_harder_recordings_cover_what_they_should():
                 assert alone == levels, name
             both = {(d.correlation, d.noise, d.counts) for d in seen}
             assert {(0.7, 0.5, False), (0.7, 0.0, True)} <= both
+            assert {d.connected for d in seen if d.correlation} == {0.5, 0.8, 0.9, 0.95}
         observed_fits = {i.data for i in mine if isinstance(i, Fit) and i.data.observed == "z2"}
         assert {i.data for i in mine if isinstance(i, Encoding)} == observed_fits
-    assert len(items) == 3 * 3 * sum(map(len, HARD.values()))
+    # The two cases with other latents share their recording with a third: one regression for all.
+    assert len(items) == 3 * (3 * len(HARD) - 2)
 
 
 def test_the_papers_recipe_is_run_once_at_full_size():

@@ -10,11 +10,12 @@ import pytest
 import scipy.stats
 
 from xcebra.experiments import paper
-from xcebra.experiments.catalogue import EXPERIMENTS, HARD, HYBRID, QUICK, hard_data
+from xcebra.experiments.catalogue import EXPERIMENTS, HARD, HYBRID, QUICK
 from xcebra.experiments.figures import FIGURES, write
-from xcebra.experiments.rows import observations, single_fits
+from xcebra.experiments.rows import TITLES, observations, single_fits
 from xcebra.experiments.statistics import anova, interval
-from xcebra.experiments.summaries import FACTORS, SUMMARIES, TITLES
+from xcebra.experiments.statistics_tables import FACTORS
+from xcebra.experiments.summaries import SUMMARIES
 from xcebra.experiments.work import (
     AGGREGATED,
     AGGREGATES,
@@ -339,47 +340,42 @@ def test_the_harder_table_has_a_line_for_each_recording():
     rows = all_rows("hard")
     tables = SUMMARIES["hard"](rows)
     assert len(tables) == 4
-    n_cases = sum(map(len, HARD.values()))
     for table, (score, observed) in zip(
         tables, itertools.product(("entries", "neurons"), ("z2", "z1")), strict=True
     ):
-        assert len(table.rows) == n_cases
+        assert len(table.rows) == len(HARD)
         assert (TITLES["encoding model"] in table.columns) == (observed == "z2")
-        for subject, levels in HARD.items():
-            for level, changes in levels.items():
-                line = level if subject == "base" else f"{subject}: {level}"
-                items = [
-                    Fit(hard_data(changes, observed, seed), HYBRID, 2000) for seed in QUICK.few
-                ]
-                means = {n: np.mean([made_up(i, n, score) for i in items]) for n in MAPS}
-                if observed == "z2":
-                    made = [made_up(Encoding(i.data), "e", score) for i in items]
-                    means["encoding model"] = np.mean(made)
-                for name, mean in means.items():
-                    text = cells(table)[line, TITLES[name]]
-                    assert first_number(text) == pytest.approx(100 * mean, abs=0.051)
-                    assert ("**" in text) == (mean >= max(means.values()) - 5e-4)
-                assert cells(table)[line, "R^2 of label"] == "0.97"
-                assert cells(table)[line, "warned"] == "0 of 2"
-                assert cells(table)[line, "n"] == "2"
+        for case in HARD:
+            items = [case.fit(observed, seed) for seed in QUICK.few]
+            means = {n: np.mean([made_up(i, n, score) for i in items]) for n in MAPS}
+            if observed == "z2":
+                made = [made_up(Encoding(i.data), "e", score) for i in items]
+                means["encoding model"] = np.mean(made)
+            for name, mean in means.items():
+                text = cells(table)[case.name, TITLES[name]]
+                assert first_number(text) == pytest.approx(100 * mean, abs=0.051)
+                assert ("**" in text) == (mean >= max(means.values()) - 5e-4)
+            assert cells(table)[case.name, "R^2 of label"] == "0.97"
+            assert cells(table)[case.name, "warned"] == "0 of 2"
+            assert cells(table)[case.name, "n"] == "2"
 
 
 def test_the_harder_table_counts_warnings_and_stands_without_fits():
-    data = hard_data(HARD["noise"]["1 s.d."], "z2", 0)
-    only = SUMMARIES["hard"]([row(Encoding(data))])
+    (case,) = (case for case in HARD if case.changes == {"noise": 1.0})
+    only = SUMMARIES["hard"]([row(Encoding(case.fit("z2").data))])
     ((title, *texts),) = only[0].rows
-    assert title == "noise: 1 s.d."
+    assert title == case.name == "noise 1 s.d."
     assert texts.count("") == len(MAPS) + 2
     assert texts[len(MAPS)].startswith("**")
     assert texts[-1] == "1"
     assert only[1].rows == ()
     fits = [
-        row(Fit(replace(data, seed=seed), HYBRID), warnings=["SparseBasisWarning"] * (seed == 1))
+        row(case.fit("z2", seed), warnings=["SparseBasisWarning"] * (seed == 1))
         for seed in (0, 1, 2)
     ]
     table = SUMMARIES["hard"](fits)[0]
-    assert cells(table)["noise: 1 s.d.", "warned"] == "1 of 3"
-    assert cells(table)["noise: 1 s.d.", TITLES["encoding model"]] == ""
+    assert cells(table)[case.name, "warned"] == "1 of 3"
+    assert cells(table)[case.name, TITLES["encoding model"]] == ""
 
 
 def test_the_papers_recipe_is_told_with_what_it_took():

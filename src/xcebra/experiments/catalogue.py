@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xcebra.experiments.paper import TRAININGS
@@ -127,44 +127,61 @@ def dimensions(scale: Scale) -> list[Item]:
     return _all(found, scale)
 
 
-# What makes the harder recordings: by subject, levels and what they change. The first is the base.
-HARD: dict[str, dict[str, dict[str, Any]]] = {
-    "base": {"d = 6, independent, no noise": {}},
-    "correlation": {f"{c:g}": {"correlation": c} for c in (0.5, 0.7, 0.9)},
-    "noise": {f"{n:g} s.d.": {"noise": n} for n in (0.5, 1.0, 2.0)},
-    "counts": {"Poisson": {"counts": True}},
-    "correlation and noise": {"0.7, 0.5 s.d.": {"correlation": 0.7, "noise": 0.5}},
-    "correlation and counts": {"0.7, Poisson": {"correlation": 0.7, "counts": True}},
-    "time steps": {f"{n:,}": {"n_steps": n} for n in (1_000, 10_000)},
-    "latents": {f"d = {d}": {"d": d} for d in (9, 14, 20)},
-    "connected": {"10 %": {"connected": 0.1}, "90 %": {"connected": 0.9}},
-}
+@dataclass(frozen=True)
+class Case:
+    """One of the harder recordings, and what it changes of the first of them.
+
+    ``d`` latents in all, two of which are z2; ``extra`` is how many latents more than there are the
+    model is given for the factor that is not observed.
+    """
+
+    name: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    d: int = 6
+    extra: int = 0
+
+    def fit(self, observed: str, seed: int = 0) -> Fit:
+        """The fit with z2 observed, or with z1 observed and z2 latent."""
+        n_hidden, n_observed = (self.d - 2, 2) if observed == "z2" else (2, self.d - 2)
+        data = Data(n_hidden, n_observed, observed, seed=seed, **self.changes)
+        time_dims = n_hidden + self.extra if self.extra else None
+        return Fit(data, replace(HYBRID, time_dims=time_dims), HARD_SAMPLES)
+
+    def items(self, observed: str, seed: int = 0) -> list[Item]:
+        """The fit; with z2 observed also the ordinary encoding model, which needs it."""
+        fit = self.fit(observed, seed)
+        return [fit, Encoding(fit.data)] if observed == "z2" else [fit]
 
 
 # Maps of the harder recordings are made on fewer samples, to keep the table cheap to run.
 HARD_SAMPLES = 2_000
+
+HARD: tuple[Case, ...] = (
+    Case("d = 6, independent, no noise"),
+    *(Case(f"correlated {c:g}", {"correlation": c}) for c in (0.5, 0.7, 0.9)),
+    *(Case(f"noise {n:g} s.d.", {"noise": n}) for n in (0.5, 1.0, 2.0)),
+    Case("Poisson counts", {"counts": True}),
+    *(Case(f"{n:,} time steps", {"n_steps": n}) for n in (1_000, 10_000)),
+    *(Case(f"d = {d}", d=d) for d in (9, 14, 20)),
+    *(Case(f"{c:.0%} connected", {"connected": c}) for c in (0.1, 0.9)),
+    Case("correlated 0.7, noise 0.5 s.d.", {"correlation": 0.7, "noise": 0.5}),
+    Case("correlated 0.7, Poisson counts", {"correlation": 0.7, "counts": True}),
+    *(
+        Case(f"correlated 0.7, {c:.0%} connected", {"correlation": 0.7, "connected": c})
+        for c in (0.8, 0.9, 0.95)
+    ),
+    Case("correlated 0.7, a latent too few", {"correlation": 0.7}, extra=-1),
+    Case("correlated 0.7, a latent too many", {"correlation": 0.7}, extra=1),
+)
 
 
 def hard(scale: Scale) -> list[Item]:
     """Correlated, noisy, counted, short, wide and sparse recordings; z2 observed or not."""
     found: list[Item] = []
     for seed in scale.few:
-        for levels in HARD.values():
-            for changes in levels.values():
-                found += [
-                    Fit(hard_data(changes, name, seed), HYBRID, HARD_SAMPLES)
-                    for name in ("z2", "z1")
-                ]
-                found.append(Encoding(hard_data(changes, "z2", seed)))
+        for case in HARD:
+            found += [*case.items("z2", seed), *case.items("z1", seed)]
     return _all(found, scale)
-
-
-def hard_data(changes: dict[str, Any], observed: str, seed: int) -> Data:
-    """One of the harder recordings: z2 has 2 dimensions, the rest belong to z1."""
-    rest = changes.get("d", 6) - 2
-    others = {name: value for name, value in changes.items() if name != "d"}
-    widths = (rest, 2) if observed == "z2" else (2, rest)
-    return Data(widths[0], widths[1], observed, seed=seed, **others)
 
 
 def record(scale: Scale) -> list[Item]:

@@ -11,8 +11,9 @@ import numpy as np
 from xcebra.experiments import paper
 from xcebra.experiments.catalogue import HARD
 from xcebra.experiments.rows import (
+    TITLES,
     Row,
-    is_case,
+    like,
     n_latents,
     of_training,
     single_fits,
@@ -20,7 +21,6 @@ from xcebra.experiments.rows import (
     with_batch,
 )
 from xcebra.experiments.statistics import interval
-from xcebra.experiments.summaries import TITLES
 from xcebra.experiments.work import AGGREGATED
 from xcebra.storage import atomically
 
@@ -173,18 +173,17 @@ def hard(rows: Sequence[Row]) -> dict[str, Figure]:
     """The harder table as a picture: one line of points per recording."""
     import matplotlib.pyplot as plt
 
-    cases = [(s, level, changes) for s, levels in HARD.items() for level, changes in levels.items()]
     figure, all_axes = plt.subplots(
-        1, 2, figsize=(11, 6), sharey=True, sharex=True, layout="constrained"
+        1, 2, figsize=(11, 7), sharey=True, sharex=True, layout="constrained"
     )
     for ax, (observed, title) in zip(
         all_axes, (("z2", "z2 observed"), ("z1", "z2 not observed")), strict=True
     ):
-        for at, (_, _, changes) in enumerate(cases):
-            group = [row for row in rows if is_case(row, observed, changes)]
+        for at, case in enumerate(HARD):
+            group = [row for item in case.items(observed) for row in like(rows, item)]
             for name, colour in COLOURS.items():
                 value = summed(group, name, "entries")
-                if value is None or (name == "encoding model" and observed == "z1"):
+                if value is None:
                     continue
                 ax.plot(100 * value.mean, at, "o", color=colour, alpha=0.85)
                 scores = [
@@ -197,8 +196,7 @@ def hard(rows: Sequence[Row]) -> dict[str, Figure]:
         ax.set_xlabel("auROC of z2, entries (%)")
         ax.grid(color="0.92")
         _plain(ax)
-    names = [level if s == "base" else f"{s}: {level}" for s, level, _ in cases]
-    all_axes[0].set_yticks(range(len(cases)), names)
+    all_axes[0].set_yticks(range(len(HARD)), [case.name for case in HARD])
     all_axes[0].invert_yaxis()
     for name, colour in COLOURS.items():
         all_axes[0].plot([], [], "o", color=colour, label=TITLES[name])

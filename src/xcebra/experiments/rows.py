@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from xcebra.experiments import paper
 from xcebra.experiments.statistics import Interval, Observation, interval
 
 Row = Mapping[str, Any]
+
+TITLES = {
+    "feature-ablation": "Feature ablation",
+    "shap-shuffled": "Shapley, shuffled",
+    "shap-zeros": "Shapley, zeros",
+    "integrated-gradients": "Integrated gradients",
+    "gradient": "Neuron gradient",
+    "inverted-gradient": "Inverted gradient, our axes",
+    "inverted-gradient, plain": "Inverted gradient, as in the paper",
+    "decoder-gradient, label": "Decoder gradient, label basis",
+    "decoder-gradient, sparse": "Decoder gradient, sparse basis (default)",
+    "encoding model": "Encoding model",
+}
 
 
 def observations(rows: Iterable[Row]) -> list[Observation]:
@@ -66,16 +80,12 @@ def with_batch(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def is_case(row: Row, observed: str, changes: Mapping[str, Any]) -> bool:
-    """Whether a row is of one of the harder recordings, z2 observed or not."""
-    data = row["item"]["data"]
-    usual = {
-        "n_steps": 100_000,
-        "connected": 0.5,
-        "correlation": 0.0,
-        "noise": 0.0,
-        "counts": False,
-    }
-    wanted = {**usual, **changes, "d": changes.get("d", 6)}
-    here = {**{name: data[name] for name in usual}, "d": data["n_hidden"] + data["n_observed"]}
-    return bool(data["observed"] == observed and here == wanted)
+def like(rows: Sequence[Row], item: Any) -> list[Row]:
+    """Rows of the same work as an item's, on whatever recording."""
+    kind, wanted = type(item).__name__, asdict(item)
+    return [
+        row
+        for row in rows
+        if row["kind"] == kind
+        and {**row["item"], "data": {**row["item"]["data"], "seed": item.data.seed}} == wanted
+    ]
