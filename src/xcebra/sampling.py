@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
 
 from xcebra.epochs import Epochs, IntArray
+from xcebra.neighbours import neighbours
 
 NONE = -1
 
@@ -86,14 +86,13 @@ class NearestLabel:
         threads: int = 1,
     ) -> None:
         self._points = points
-        self._threads = threads
         self._valid = np.ones(len(points), dtype=bool) if valid is None else valid
         self._circular = circular
         self._exclude_self = exclude_self
         self._offset = offset
         times = epochs.indices()
         times = times[self._valid[times]]
-        # Equal labels share one place in the tree; members lists their samples place by place.
+        # Equal labels share one place; members lists their samples place by place.
         order = np.lexsort(points[times].T)
         sorted_points = points[times[order]]
         new = np.ones(len(times), dtype=bool)
@@ -101,7 +100,7 @@ class NearestLabel:
         self._members = times[order]
         self._first = np.flatnonzero(new)
         self._count = np.diff(np.append(self._first, len(times)))
-        self._tree = KDTree(sorted_points[new], leafsize=32)
+        self._places = neighbours(sorted_points[new], threads)
         # Where each sample stands: its place, and its rank among the members there.
         self._place = np.full(len(points), NONE, dtype=np.int32)
         self._rank = np.zeros(len(points), dtype=np.int32)
@@ -124,10 +123,10 @@ class NearestLabel:
         result = np.full(len(reference), NONE, dtype=np.int64)
         rows = np.flatnonzero(self._valid[reference])
         target = self._stepped(reference[rows], tau[rows])
-        n_places = self._tree.n
+        n_places = self._places.n
         k = min(2, n_places)
         while len(rows):
-            distance, place = self._tree.query(target, k=range(1, k + 1), workers=self._threads)
+            distance, place = self._places.query(target, k)
             open_ = np.ones_like(distance, dtype=bool)
             if self._exclude_self:
                 alone = self._count[place] == 1

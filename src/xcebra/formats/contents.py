@@ -1,0 +1,174 @@
+"""What a source holds before anyone says what it is: named series, spike times and intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Values over time.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_times, n_columns)
+    times : ndarray of shape (n_times,), optional
+        Seconds, strictly increasing. Without them a row is a moment, and rows of all series
+        without times are the same moments.
+    columns : tuple of str, optional
+    activity : bool
+        Whether its source says that these are neurons.
+    """
+
+    values: NDArray[Any]
+    times: Floats | None = None
+    columns: tuple[str, ...] = ()
+    activity: bool = False
+
+    def __post_init__(self) -> None:
+        values = self.values[:, None] if self.values.ndim == 1 else self.values
+        set_ = object.__setattr__
+        set_(self, "values", values)
+        if values.ndim != 2 or values.shape[1] == 0:
+            raise ValueError(
+                f"has shape {values.shape}; a series has rows over time and one or more columns"
+            )
+        if len(values) == 0:
+            raise ValueError("is empty: it has no samples")
+        if self.columns and len(self.columns) != values.shape[1]:
+            raise ValueError(f"has {values.shape[1]} columns, but {len(self.columns)} names")
+        if self.times is not None:
+            set_(self, "times", check_times(self.times, len(values)))
+
+    @property
+    def interval(self) -> float:
+        """Median time between samples; 1 without a clock."""
+        if self.times is None or len(self.times) < 2:
+            return 1.0
+        return float(np.median(np.diff(self.times)))
+
+
+@dataclass(frozen=True, eq=False)
+class Spikes:
+    """Spike times of units, in seconds.
+
+    Parameters
+    ----------
+    trains : mapping of str to ndarray
+    start, stop : float, optional
+        When recording began and ended; the first and the last spike if not known.
+    """
+
+    trains: Mapping[str, Floats]
+    start: float | None = None
+    stop: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.trains:
+            raise ValueError("is empty: it has no units")
+        trains = {}
+        for name, given in self.trains.items():
+            train = np.asarray(given)
+            if train.dtype.kind not in "fiu" or train.ndim != 1:
+                raise ValueError(f"unit {name!r} must have a list of times in seconds")
+            train = train.astype(np.float64)
+            if not np.isfinite(train).all():
+                at = int(np.flatnonzero(~np.isfinite(train))[0])
+                raise ValueError(f"unit {name!r} has {train[at]} as spike time {at}; remove it")
+            trains[str(name)] = np.sort(train)
+        spikes = [train for train in trains.values() if len(train)]
+        if not spikes:
+            raise ValueError("is empty: no unit has a spike")
+        set_ = object.__setattr__
+        set_(self, "trains", trains)
+        if self.start is None:
+            set_(self, "start", min(float(train[0]) for train in spikes))
+        if self.stop is None:
+            set_(self, "stop", max(float(train[-1]) for train in spikes))
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Stretches of time, in seconds."""
+
+    starts: Floats
+    stops: Floats
+
+    def __post_init__(self) -> None:
+        starts, stops = (np.asarray(each, dtype=np.float64) for each in (self.starts, self.stops))
+        if len(starts) == 0:
+            raise ValueError("is empty: it has no intervals")
+        for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+            if not (np.isfinite([start, stop]).all() and start < stop):
+                raise ValueError(f"interval {i} goes from {start:g} s to {stop:g} s; mend it")
+            if i and start < stops[i - 1]:
+                raise ValueError(
+                    f"interval {i} starts at {start:g} s, before interval {i - 1} stops at "
+                    f"{stops[i - 1]:g} s; sort them and merge those that overlap"
+                )
+        set_ = object.__setattr__
+        set_(self, "starts", starts)
+        set_(self, "stops", stops)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+Entry = Series | Spikes | Intervals
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything in one source.
+
+    Parameters
+    ----------
+    origin : str
+        What errors call it.
+    entries : mapping of str to Series, Spikes or Intervals
+    unread : mapping of str to str
+        Names of what is there and cannot be used, with the reason.
+    extra : mapping
+        What only our own files have: names of neurons, epochs in samples, known wiring.
+    """
+
+    origin: str
+    entries: Mapping[str, Entry]
+    unread: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def check_times(given: Any, n: int) -> Floats:
+    """Times in seconds, one per sample, strictly increasing.
+
+    Raises
+    ------
+    ValueError
+        With the first sample that is wrong.
+    """
+    times = np.asarray(given)
+    if times.dtype.kind not in "fiu":
+        raise ValueError(f"has times of type {times.dtype}; they must be seconds as numbers")
+    if times.shape != (n,):
+        raise ValueError(f"has {n} samples, but {times.size} times; there must be one for each")
+    times = times.astype(np.float64)
+    if not np.isfinite(times).all():
+        at = int(np.flatnonzero(~np.isfinite(times))[0])
+        raise ValueError(f"has {times[at]} as time of sample {at}; cut that sample")
+    back = np.flatnonzero(np.diff(times) <= 0)
+    if len(back):
+        at = int(back[0]) + 1
+        how = "again" if times[at] == times[at - 1] else f"after {times[at - 1]:.6g} s"
+        n_wrong = f" ({len(back)} such samples)" if len(back) > 1 else ""
+        raise ValueError(
+            f"has the time {times[at]:.6g} s {how} at sample {at}{n_wrong}; times must increase: "
+            "sort them and remove duplicates"
+        )
+    return times
