@@ -16,6 +16,7 @@ Found = tuple[Floats, NDArray[np.int64]]
 _MANY_COLUMNS = 12
 _GROUP = 64  # points that share one minimum
 _AT_ONCE = 16  # targets in one product: its result stays in cache
+_NUMBERS = 1 << 20  # differences in double precision at a time
 _SPARE = 2  # groups looked into beside the k that must be
 
 
@@ -89,9 +90,10 @@ class _Blocks:
             inside = (distance[rows, -1] ** 2 - length**2) / 2
             unsure[rows] = outside - self._rounding(length) <= inside
         everywhere = np.arange(self.n)[None]
-        for row in np.flatnonzero(unsure):
-            squares = np.square(self._points - targets[row]).sum(axis=1)[None]
-            distance[row], place[row] = _first(squares, everywhere, k)
+        left = np.flatnonzero(unsure)
+        for part in np.array_split(left, 1 + len(left) * self._points.size // _NUMBERS):
+            squares = np.square(self._points - targets[part, None]).sum(axis=2)
+            distance[part], place[part] = _first(squares, everywhere, k)
         return distance, place
 
     def _groups(self, targets: Floats, chosen: int) -> tuple[NDArray[np.int64], Floats]:
