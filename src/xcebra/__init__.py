@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from xcebra import caveats, datasets, metrics, selection
 from xcebra.estimator import XCEBRA
+from xcebra.formats import read, write
 from xcebra.maps import AttributionMap
 from xcebra.module_maps import attribute
 from xcebra.recording import Recording
@@ -23,5 +24,7 @@ __all__ = [
     "caveats",
     "datasets",
     "metrics",
+    "read",
     "selection",
+    "write",
 ]

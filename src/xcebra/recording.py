@@ -31,6 +31,8 @@ class Recording:
     latents, ground_truth : mapping, optional
         What only simulations know: the factors over time, and for each factor whether a neuron
         is connected to it.
+    time : array-like of shape (n_times,), optional
+        Seconds of each sample.
 
     Raises
     ------
@@ -44,6 +46,7 @@ class Recording:
     neuron_names: tuple[str, ...] = ()
     latents: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     ground_truth: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    time: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         problems: list[str] = []
@@ -64,13 +67,70 @@ class Recording:
             problems.append(
                 f"neuron_names has {len(names)} entries, but there are {n_neurons} neurons"
             )
+        time = None if self.time is None else np.asarray(self.time, dtype=np.float64)
+        if time is not None and n_times is not None and time.shape != (n_times,):
+            problems.append(f"time has shape {time.shape}, but there are {n_times} samples")
         if problems:
             raise ValueError("; ".join(problems))
         set_ = object.__setattr__
+        set_(self, "time", time)
         set_(self, "neural", neural)
         set_(self, "labels", labels)
         set_(self, "epochs", epochs)
         set_(self, "neuron_names", tuple(map(str, names or range(n_neurons or 0))))
+
+    @classmethod
+    def from_trials(
+        cls, neural: Any, labels: Mapping[str, Any] | None = None, **others: Any
+    ) -> Recording:
+        """Trials one after another, each an epoch that no pair in time crosses.
+
+        Parameters
+        ----------
+        neural : array-like of shape (n_trials, n_times, n_neurons), or list of (n_times, n_neurons)
+            Trials in a list may differ in length.
+        labels : mapping of str to array-like or list, optional
+            For each label one array per trial, as ``neural``, or one value per trial.
+        **others
+            ``neuron_names`` and ``ground_truth``, as for a Recording.
+
+        Examples
+        --------
+        >>> import numpy as np, xcebra
+        >>> trials = [np.zeros((5, 3)), np.ones((7, 3))]
+        >>> rec = xcebra.Recording.from_trials(trials, {"reward": [0.0, 1.0]})
+        >>> rec.neural.shape, rec.epochs.pairs(), rec.labels["reward"].sum()
+        ((12, 3), [(0, 5), (5, 12)], 7.0)
+        """
+        parts = [np.asarray(trial) for trial in neural]
+        if not parts:
+            raise ValueError("neural has no trials; give an array (trial, time, neuron) or a list")
+        shapes = sorted({part.shape[1:] for part in parts})
+        if parts[0].ndim != 2 or len(shapes) > 1:
+            raise ValueError(
+                "neural must be trials of shape (time, neuron) with the same neurons, got trials "
+                f"of shapes {sorted({part.shape for part in parts})[:3]}"
+            )
+        lengths = np.array([len(part) for part in parts])
+        joined = {}
+        for name, given in (labels or {}).items():
+            each = [np.asarray(values) for values in given]
+            if len(each) != len(parts):
+                raise ValueError(
+                    f"label {name!r} has {len(each)} trials, but neural has {len(parts)}"
+                )
+            if all(values.ndim == 0 for values in each):
+                joined[name] = np.repeat(np.array(each), lengths)
+                continue
+            for i, (values, n) in enumerate(zip(each, lengths, strict=True)):
+                if len(values) != n:
+                    raise ValueError(
+                        f"label {name!r} has {len(values)} samples in trial {i}, but neural has {n}"
+                    )
+            joined[name] = np.concatenate(each)
+        ends = np.cumsum(lengths)
+        epochs = list(zip((ends - lengths).tolist(), ends.tolist(), strict=True))
+        return cls(np.concatenate(parts), joined, epochs, **others)  # type: ignore[arg-type]
 
     @property
     def n_times(self) -> int:
