@@ -57,8 +57,8 @@ def main() -> None:
         FOLDER / "report.html",
         model,
         amap,
+        recording=rec,
         truth=rec.ground_truth,
-        factors={"label": "z2"},
         scores=scores,
     )
     print(f"wrote {page.relative_to(FOLDER.parent)} and {', '.join(pictures)} beside it")

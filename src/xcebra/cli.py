@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from xcebra import __version__
+from xcebra.attribution import METHODS
+from xcebra.caveats import XcebraWarning
+from xcebra.datasets import synthetic
 from xcebra.experiments import EXPERIMENTS
 from xcebra.experiments import reproduce as reproduce_experiment
+from xcebra.formats import describe, opened, write
+from xcebra.maps import AttributionMap
+from xcebra.report import report_run
+from xcebra.runs import Run, Settings, Source, make_run
 from xcebra.sweep import SweepError
 
 app = typer.Typer(
@@ -18,9 +29,19 @@ app = typer.Typer(
     help="Which neurons carry this behaviour? Attribution maps for neural time series.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 Experiment = StrEnum("Experiment", {name: name for name in EXPERIMENTS})  # type: ignore[misc]
+Method = StrEnum("Method", {name: name for name in METHODS})  # type: ignore[misc]
+Simulation = StrEnum("Simulation", {"synthetic": "synthetic"})
+
+MAP, REPORT = "map.nc", "report.html"
+_N_SHOWN = 5
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
+RunFolder = Annotated[Path, typer.Argument(help="Folder that xcebra fit has made.")]
 
 
 def _show_version(asked: bool) -> None:
@@ -37,6 +58,230 @@ def _main(
     ] = False,
 ) -> None:
     """Which neurons carry this behaviour?"""
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A recording: .nwb, .npz, .csv or .parquet.")],
+    as_json: Json = False,
+) -> None:
+    """List what is in a file, and what could be activity, label or epochs."""
+    with _one_line_errors(), opened(file) as contents:
+        found = describe(contents)
+        if as_json:
+            typer.echo(json.dumps([asdict(each) for each in found]))
+            return
+        lines = [(d.name, " or ".join(d.roles) or "-", d.what, d.when) for d in found]
+        widths = [max(len(line[i]) for line in [*lines, _HEAD]) for i in range(3)]
+        for line in (_HEAD, *lines):
+            cells = [text.ljust(width) for text, width in zip(line, widths, strict=False)]
+            typer.echo("  ".join([*cells, line[3]]).rstrip())
+
+
+_HEAD = ("name", "could be", "what", "when")
+
+
+@app.command()
+def simulate(
+    kind: Annotated[Simulation, typer.Argument(help="What to simulate.")],
+    out: Annotated[Path, typer.Option(help="File to write: .nwb or .npz.")],
+    seed: Annotated[int, typer.Option(help="Another number is another recording.")] = 0,
+    steps: Annotated[int, typer.Option(help="Time steps.")] = 100_000,
+    hidden: Annotated[int, typer.Option(help="Columns of the factor that is no label.")] = 4,
+    observed: Annotated[int, typer.Option(help="Columns of the label, z2.")] = 2,
+    correlation: Annotated[float, typer.Option(help="Of the two factors.")] = 0.0,
+    noise: Annotated[float, typer.Option(help="In standard deviations of each neuron.")] = 0.0,
+    counts: Annotated[
+        bool, typer.Option("--counts", help="Poisson counts; spike times in an .nwb file.")
+    ] = False,
+    interval: Annotated[float, typer.Option(help="Seconds of a time step.")] = 0.05,
+    quiet: Quiet = False,
+) -> None:
+    """Make a recording whose wiring is known."""
+    with _one_line_errors():
+        if interval <= 0:
+            raise ValueError(f"--interval must be above 0 seconds, got {interval:g}")
+        recording = synthetic(
+            hidden,
+            observed,
+            n_steps=steps,
+            correlation=correlation,
+            noise=noise,
+            counts=counts,
+            seed=seed,
+        )
+        time = [(i + 0.5) * interval for i in range(recording.n_times)]
+        recording = replace(recording, time=time)  # type: ignore[arg-type]
+        write(recording, out, spikes=counts, about=f"simulated by xcebra: {kind}, seed {seed}")
+        if not quiet:
+            typer.echo(
+                f"{out}: {recording.n_neurons} neurons, {recording.n_times:,} steps of {interval:g}"
+                f" s; label z2 drives {int(recording.ground_truth['z2'].sum())} of the neurons"
+            )
+
+
+@app.command()
+def fit(
+    file: Annotated[
+        Path | None, typer.Argument(help="A recording; not needed with --config.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("run"),
+    label: Annotated[
+        list[str] | None, typer.Option(help="Label to learn from; may be given again.")
+    ] = None,
+    label_dims: Annotated[
+        list[str] | None, typer.Option(help="Latents of the label; NAME=N if there are several.")
+    ] = None,
+    time_dims: Annotated[
+        int | None, typer.Option(help="Latents for what no label explains.")
+    ] = None,
+    neural: Annotated[
+        list[str] | None, typer.Option(help="Which entry is the activity, if it cannot be told.")
+    ] = None,
+    epochs: Annotated[str | None, typer.Option(help="Intervals in the file to use.")] = None,
+    bin_size: Annotated[float | None, typer.Option(help="Seconds; spike times need it.")] = None,
+    smooth: Annotated[
+        float | None, typer.Option(help="Seconds, standard deviation of a Gaussian.")
+    ] = None,
+    circular: Annotated[
+        list[str] | None, typer.Option(help="Label that is an angle in radians.")
+    ] = None,
+    discrete: Annotated[
+        list[str] | None, typer.Option(help="Label whose values are classes.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of training.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples in a step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the optimiser.")] = None,
+    jacobian_weight: Annotated[float | None, typer.Option(help="Of the penalty.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of the contrast.")] = None,
+    time_offset: Annotated[int | None, typer.Option(help="Samples between pairs.")] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="contrastive, or regression: the supervised baseline.")
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="xcebra or paper.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another number is another fit.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, mps ...")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="For the computation.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings in TOML, such as run.toml of another run.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace another run in the folder.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Fit a model to a recording, in a folder that holds everything.
+
+    Ctrl-C keeps what was done; the same command goes on. What is given here wins over --config.
+    """
+    with _one_line_errors():
+        before = Settings.load(config) if config else Settings(Source(""), {"random_state": 0})
+        source = _changed(
+            before.recording,
+            file=None if file is None else str(file),
+            sha256=None,
+            labels=tuple(label) if label else None,
+            neural=tuple(neural) if neural else None,
+            epochs=epochs,
+            bin_size=bin_size,
+            smooth=smooth,
+        )
+        if file is not None:
+            source = replace(source, sha256=None)
+        given = {
+            "label_dims": _by_name("--label-dims", label_dims, source.labels),
+            "time_dims": time_dims,
+            "label_kind": _kinds(circular, discrete),
+            "steps": steps,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "jacobian_weight": jacobian_weight,
+            "temperature": temperature,
+            "time_offset": time_offset,
+            "objective": objective,
+            "recipe": recipe,
+            "random_state": seed,
+            "device": device,
+        }
+        model = {**before.model, **{k: v for k, v in given.items() if v is not None}}
+        if threads is not None:
+            import torch
+
+            torch.set_num_threads(threads)
+        run = make_run(
+            Settings(source, model), out, progress=not quiet and not as_json, overwrite=overwrite
+        )
+        told = _told(run)
+        if as_json:
+            typer.echo(json.dumps(told))
+        elif not quiet:
+            _say_fit(run, told)
+
+
+@app.command()
+def attribute(
+    run: RunFolder,
+    out: Annotated[
+        Path | None, typer.Option(help="File for the map; map.nc in the folder if not given.")
+    ] = None,
+    method: Annotated[Method | None, typer.Option(help="The recipe's best if not given.")] = None,
+    basis: Annotated[str | None, typer.Option(help="raw, label or sparse.")] = None,
+    smooth: Annotated[int | None, typer.Option(help="Neighbours to average over.")] = None,
+    aggregate: Annotated[str, typer.Option(help="mean, max, sum or median, over time.")] = "mean",
+    block: Annotated[str | None, typer.Option(help="A label's name, or time.")] = None,
+    keep_time: Annotated[
+        bool, typer.Option("--keep-time", help="Keep the map of every time step.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Make the attribution map of a run: which neurons carry what."""
+    with _one_line_errors():
+        path = out or run / MAP
+        if path.suffix != ".nc":
+            raise ValueError(f"--out {path} must end in .nc, the map's file format (netCDF)")
+        opened_run = Run.open(run)
+        amap = opened_run.model.attribute(
+            opened_run.recording,
+            method=None if method is None else str(method),
+            basis=basis,
+            smooth=smooth,
+            aggregate=aggregate,
+            block=block,
+            keep_time=keep_time,
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        amap.save(path)
+        if as_json:
+            typer.echo(json.dumps({"map": str(path), "neurons": _ranked(amap, None)}))
+        elif not quiet:
+            for name, ranking in _ranked(amap, _N_SHOWN).items():
+                first = ", ".join(f"{each['neuron']} ({each['score']:.3g})" for each in ranking)
+                typer.echo(f"{name}: first neurons {first}")
+            typer.echo(path)
+
+
+@app.command()
+def report(
+    run: RunFolder,
+    out: Annotated[
+        Path | None, typer.Option(help="File; report.html in the folder if not given.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write one page to look at: verdict, map, embedding, training, settings.
+
+    It shows the map that xcebra attribute has made, or makes the default one.
+    """
+    with _one_line_errors():
+        opened_run = Run.open(run)
+        saved = run / MAP
+        amap = AttributionMap.load(saved) if saved.is_file() else None
+        path = report_run(out or run / REPORT, opened_run, amap, title=title)
+        if not quiet:
+            typer.echo(path)
 
 
 @app.command()
@@ -77,19 +322,86 @@ def reproduce(
             typer.echo(path)
 
 
+def _changed(source: Source, **given: Any) -> Source:
+    return replace(source, **{name: value for name, value in given.items() if value is not None})
+
+
+def _by_name(option: str, given: list[str] | None, labels: tuple[str, ...]) -> Any:
+    """``4``, or ``position=4`` for each of several labels."""
+    if not given:
+        return None
+    found: dict[str, int] = {}
+    for each in given:
+        name, _, number = each.rpartition("=")
+        if not number.isdigit() or (not name and len(given) > 1):
+            raise ValueError(
+                f"{option} {each!r} must be a whole number, or NAME=N; as in {option} "
+                f"{labels[0] if labels else 'position'}=4"
+            )
+        if not name:
+            return int(number)
+        found[name] = int(number)
+    return found
+
+
+def _kinds(circular: list[str] | None, discrete: list[str] | None) -> dict[str, str] | None:
+    kinds = dict.fromkeys(circular or (), "circular")
+    return {**kinds, **dict.fromkeys(discrete or (), "discrete")} or None
+
+
+def _told(run: Run) -> dict[str, Any]:
+    """What a fit found, as plain values."""
+    return {
+        "run": str(run.folder),
+        "blocks": {name: [b.start, b.stop] for name, b in run.model.blocks_.items()},
+        "goodness_of_fit": {n: asdict(fit) for n, fit in run.model.goodness_of_fit_.items()},
+        "variance_explained": float(run.model.variance_explained_["all"].mean()),
+    }
+
+
+def _say_fit(run: Run, told: Mapping[str, Any]) -> None:
+    words = {True: "learned", False: "NOT learned better than chance", None: "not judged"}
+    for name, each in run.model.goodness_of_fit_.items():
+        typer.echo(
+            f"{name}: {words[each.learned]} (held-out loss {each.loss:.2f}, chance "
+            f"{each.chance:.2f})"
+        )
+    typer.echo(f"the embedding explains {told['variance_explained']:.0%} of the neurons' variance")
+    typer.echo(run.folder)
+
+
+def _ranked(amap: AttributionMap, most: int | None) -> dict[str, list[dict[str, Any]]]:
+    return {
+        name: [
+            {"neuron": amap.neuron_names[i], "score": float(amap.block(name)[i])}
+            for i in (-amap.block(name)).argsort(kind="stable")[:most]
+        ]
+        for name in amap.blocks
+    }
+
+
 class _one_line_errors:
     """What goes wrong, told in one line, with exit code 2; after Ctrl-C how to go on."""
 
     def __enter__(self) -> None:
-        return None
+        self._caught = warnings.catch_warnings()
+        self._caught.__enter__()
+        warnings.simplefilter("always", XcebraWarning)
+        warnings.showwarning = _say_warning
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._caught.__exit__(None, None, None)
         if isinstance(error, KeyboardInterrupt):
             typer.echo("stopped; what is finished is kept, the same command goes on", err=True)
             raise typer.Exit(130)
         if isinstance(error, (ValueError, TypeError, OSError, ImportError, SweepError)):
             typer.echo(f"xcebra: {error}", err=True)
             raise typer.Exit(2)
+
+
+def _say_warning(message: Any, category: type[Warning], *where: Any) -> None:
+    if issubclass(category, XcebraWarning):
+        typer.echo(f"xcebra: note: {message}", err=True)
 
 
 def main() -> None:

@@ -113,10 +113,10 @@ def scores_over_time(
         )
     ax = _axes(ax, size=(7.0, 4.0))
     norms = amap.steps.norms(amap.blocks[block])
-    edges, binned = _binned(amap.steps.times, norms)
+    edges, means = binned(amap.steps.times, norms)
     chosen = np.arange(norms.shape[1]) if order is None else np.asarray(order)
     image = ax.imshow(
-        binned[:, chosen].T,
+        means[:, chosen].T,
         aspect="auto",
         cmap="magma_r",
         vmin=0,
@@ -160,7 +160,7 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
-def _binned(times: NDArray[Any], norms: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def binned(times: NDArray[Any], norms: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Edges in time of equal bins, and the mean in each; NaN where the map has no sample."""
     apart = int(np.median(np.diff(times))) if len(times) > 1 else 1
     span = int(times[-1]) + apart - int(times[0])
@@ -169,10 +169,10 @@ def _binned(times: NDArray[Any], norms: NDArray[Any]) -> tuple[NDArray[Any], NDA
     which = (times - times[0]) * n_bins // span
     starts = np.flatnonzero(np.diff(which, prepend=-1))
     sizes = np.diff(starts, append=len(times))
-    binned = np.full((n_bins, norms.shape[1]), np.nan)
+    means = np.full((n_bins, norms.shape[1]), np.nan)
     sums = np.add.reduceat(norms, starts, axis=0, dtype=np.float64)
-    binned[which[starts]] = sums / sizes[:, None]
-    return np.linspace(times[0], times[0] + span, n_bins + 1), binned
+    means[which[starts]] = sums / sizes[:, None]
+    return np.linspace(times[0], times[0] + span, n_bins + 1), means
 
 
 def _below(ax: Axes) -> Any:

@@ -88,12 +88,14 @@ def train(
     first = state.load(checkpoint, fingerprint) if checkpoint and checkpoint.exists() else 0
     batch = Batches(recording, epochs, objectives, config.batch_size, device)
     saved = time.monotonic()
-    step = first
     with deferred_interrupt() as interrupted, _bar(config, first, progress) as bar:
         for step in range(first, config.steps):
             if interrupted():
                 if step == 0:
                     raise KeyboardInterrupt
+                # Before the warning, which a caller may turn into an error.
+                if checkpoint and step > first:
+                    state.save(checkpoint, fingerprint, step)
                 warn(
                     f"training was stopped at step {step} of {config.steps}; "
                     "the model keeps what it has learned so far",
@@ -111,9 +113,8 @@ def train(
                 state.save(checkpoint, fingerprint, step + 1)
                 saved = time.monotonic()
         else:
-            step = config.steps
-    if checkpoint and step > first:
-        state.save(checkpoint, fingerprint, step)
+            if checkpoint and config.steps > first:
+                state.save(checkpoint, fingerprint, config.steps)
     return state.history.arrays()
 
 

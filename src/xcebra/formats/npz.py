@@ -6,7 +6,7 @@ import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy
@@ -113,7 +113,7 @@ def _member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> ND
         file.seek(member.header_offset + 26)
         lengths = np.frombuffer(file.read(4), "<u2")
     start = member.header_offset + 30 + int(lengths.sum()) + header
-    order = "F" if fortran else "C"
+    order: Literal["F", "C"] = "F" if fortran else "C"
     return np.memmap(path, dtype, "r", offset=start, shape=shape, order=order)
 
 

@@ -120,7 +120,7 @@ def _from_data_array(array: Any) -> Series:
     times = None
     if array.dims[0] in array.coords:
         times = _seconds(array.coords[array.dims[0]].to_numpy())
-    columns = ()
+    columns: tuple[str, ...] = ()
     if array.ndim == 2 and array.dims[1] in array.coords:
         columns = tuple(str(name) for name in array.coords[array.dims[1]].to_numpy())
     return Series(array.to_numpy(), times, columns)

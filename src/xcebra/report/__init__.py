@@ -1,0 +1,219 @@
+"""One fitted model and its map as one page that needs nothing else: no network, no other file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from xcebra.estimator import XCEBRA
+from xcebra.maps import AttributionMap
+from xcebra.recording import Recording
+from xcebra.report import page
+from xcebra.report.numbers import (
+    embedding_numbers,
+    map_numbers,
+    map_over_time,
+    training_numbers,
+)
+from xcebra.report.page import escaped
+from xcebra.runs import Run
+from xcebra.storage import atomically
+
+_TITLE = "Which neurons carry this behaviour?"
+_PAPER = (
+    "Schneider, S., González Laiz, R., Filippova, A., Frey, M. and Mathis, M. W. (2025). "
+    "Time-series attribution maps with regularized contrastive learning. AISTATS."
+)
+
+
+def report_run(
+    path: str | os.PathLike[str],
+    run: Run,
+    amap: AttributionMap | None = None,
+    *,
+    title: str | None = None,
+) -> Path:
+    """Write the page of a run; without a map, of the default one."""
+    if amap is None:
+        amap = run.model.attribute(run.recording)
+    source = {k: v for k, v in run.settings.as_table()["recording"].items() if k != "labels"}
+    return write_report(
+        path,
+        run.model,
+        amap,
+        recording=run.recording,
+        title=title or _title(run),
+        truth=run.recording.ground_truth,
+        source=source,
+    )
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    model: XCEBRA,
+    amap: AttributionMap,
+    *,
+    recording: Recording | None = None,
+    title: str = _TITLE,
+    truth: Mapping[str, Any] | None = None,
+    scores: Mapping[str, float] | None = None,
+    source: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write the page and return its path.
+
+    Parameters
+    ----------
+    path : path
+    model : XCEBRA
+        Fitted.
+    amap : AttributionMap
+    recording : Recording, optional
+        What the map is of; with it the page shows the map over time and the embedding.
+    title : str
+    truth : mapping of str to bool array, optional
+        Known wiring, by factor.
+    scores : mapping of str to float, optional
+        Numbers to show beside the verdict, such as an auROC.
+    source : mapping, optional
+        Where the recording came from.
+    """
+    path = Path(path)
+    over_time = None if recording is None else map_over_time(model, amap, recording)
+    numbers = {
+        "map": map_numbers(amap, truth),
+        "over_time": over_time,
+        "embedding": None if recording is None else embedding_numbers(model, recording),
+    }
+    told = [] if over_time is None else over_time.pop("warnings")
+    sections = {
+        "verdict": ("Verdict", _verdict(model, amap, told, scores)),
+        "map": ("Map", _map(amap)),
+        "time": ("Over time", _TIME if over_time else ""),
+        "embedding": ("Embedding", _EMBEDDING if recording is not None else ""),
+        "training": ("Training", _training(model)),
+        "neurons": ("Neurons", _neurons(amap, truth)),
+        "settings": ("Settings", _settings(model, amap, source)),
+        "cite": ("How to cite", _cite()),
+    }
+    shown = {name: section for name, section in sections.items() if section[1]}
+    here = files("xcebra.report")
+    style, script = (here.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    # Inside a script element only "<" could end it.
+    data = json.dumps(numbers, separators=(",", ":")).replace("<", "\\u003c")
+    links = "".join(f'<li><a href="#{name}">{head}</a></li>' for name, (head, _) in shown.items())
+    body = "".join(
+        f'<section id="{name}" aria-labelledby="{name}-head"><h2 id="{name}-head">{head}</h2>'
+        f"{content}</section>"
+        for name, (head, content) in shown.items()
+    )
+    text = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,">'
+        f"<title>{escaped(title)}</title><style>{style}</style></head><body>"
+        f'<header><h1>{escaped(title)}</h1><nav aria-label="On this page"><ul>{links}</ul></nav>'
+        f"</header><main>{body}</main>"
+        f'<script type="application/json" id="numbers">{data}</script>'
+        f"<script>{script}</script></body></html>\n"
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path
+
+
+def _title(run: Run) -> str:
+    labels = run.settings.recording.labels
+    return f"Which neurons carry {' and '.join(labels)}?" if labels else _TITLE
+
+
+def _verdict(
+    model: XCEBRA, amap: AttributionMap, told: list[str], scores: Mapping[str, float] | None
+) -> str:
+    found = page.verdicts(model.goodness_of_fit_, amap) + page.notes(told)
+    if scores:
+        found += page.table(["measure", "value"], [[k, f"{v:.4f}"] for k, v in scores.items()])
+    return found
+
+
+def _map(amap: AttributionMap) -> str:
+    made = amap.made
+    how = f"{made['method']}, {made['aggregate']} over {made['n_samples']:,} samples"
+    return (
+        f'<p class="soft">Neurons down; one score per block, then each latent; {escaped(how)}.'
+        " Each block has its own scale. Point at a cell, or move with the arrow keys; Enter sorts."
+        '</p><div class="controls"><label>sort by <select id="map-order"></select></label>'
+        '<span class="scale">0 <canvas id="map-scale"></canvas> most of its block</span></div>'
+        '<output class="readout" id="map-readout" aria-live="polite"></output>'
+        '<figure><canvas id="map-canvas" tabindex="0" role="img" aria-describedby="map-readout" '
+        f'aria-label="Attribution map of {len(amap.neuron_names)} neurons; the table of neurons '
+        'below has the same numbers"></canvas></figure>'
+    )
+
+
+_TIME = (
+    '<p class="soft">Score of every neuron in the order above, from the first sample to the last.'
+    '</p><div class="controls"><label>block <select id="time-block"></select></label></div>'
+    '<figure><canvas id="time-canvas" role="img" aria-describedby="time-readout" '
+    'aria-label="Scores over time, neurons down"></canvas></figure>'
+    '<label>time <input type="range" id="time-slider" min="0" step="1"></label>'
+    '<output class="readout" id="time-readout" aria-live="polite"></output>'
+)
+
+_EMBEDDING = (
+    '<p class="soft">Each point is a moment. Drag to turn it, or use the arrow keys. Of more than '
+    "three latents, the three directions with most variance.</p>"
+    '<div class="controls"><label>show <select id="cloud-view"></select></label>'
+    '<label>colour <select id="cloud-colour"></select></label>'
+    '<span class="scale classes" id="cloud-legend"></span></div>'
+    '<figure><canvas id="cloud-canvas" class="turn" tabindex="0" role="img" '
+    'aria-label="The embedding in three dimensions"></canvas></figure>'
+)
+
+
+def _training(model: XCEBRA) -> str:
+    return (
+        '<p class="soft">Loss of each objective, in nats; dashed: the loss of an embedding that '
+        f"tells nothing.</p>{page.curves(training_numbers(model.history_))}"
+    )
+
+
+def _neurons(amap: AttributionMap, truth: Mapping[str, Any] | None) -> str:
+    return (
+        '<p class="soft">z: how many standard deviations a score lies above the mean of all '
+        'neurons. It ranks neurons; it is no test.</p><div class="controls">'
+        '<button id="download">Download as CSV</button></div>' + page.ranking(amap, truth)
+    )
+
+
+def _settings(model: XCEBRA, amap: AttributionMap, source: Mapping[str, Any] | None) -> str:
+    found = ""
+    if amap.made.get("basis") == "sparse" and model.mixture_:
+        found += page.mixtures(model.mixture_, len(amap.neuron_names))
+    groups = {
+        "Recording": source or {},
+        "Model, as resolved": model.config_,
+        "Map": amap.made,
+        "Made with": {name: version(name) for name in ("xcebra", "torch", "numpy")},
+    }
+    for title, values in groups.items():
+        if values:
+            rows = [[name, _plain(value)] for name, value in values.items()]
+            found += f"<details><summary>{title}</summary>{page.table(['', ''], rows)}</details>"
+    return found
+
+
+def _cite() -> str:
+    return (
+        f"<p>The method: {escaped(_PAPER)}</p>"
+        f"<p>The software: xcebra, version {escaped(version('xcebra'))}.</p>"
+    )
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)

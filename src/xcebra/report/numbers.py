@@ -1,0 +1,163 @@
+"""What a page shows, as plain numbers: the map, its course over time, the embedding, training."""
+
+from __future__ import annotations
+
+import base64
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcebra.caveats import XcebraWarning
+from xcebra.estimator import XCEBRA
+from xcebra.maps import AttributionMap
+from xcebra.plots import binned
+from xcebra.recording import Recording
+
+_MOST_MAPS = 3_000  # single time steps that a map over time is made from
+_MOST_POINTS = 2_000  # of the embedding
+_MOST_STEPS = 400  # of training
+_DIGITS = 5
+
+
+def map_numbers(amap: AttributionMap, truth: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Neurons by blocks and latents, and the known wiring."""
+    owners = {
+        latent: name
+        for name, block in amap.blocks.items()
+        for latent in range(block.start, block.stop)
+    }
+    return {
+        "neurons": list(amap.neuron_names),
+        "blocks": [
+            {"name": name, "scores": _short(amap.block(name)), "z": _short(amap.z_scores(name))}
+            for name in amap.blocks
+        ],
+        "latents": [
+            {"name": name, "block": owners[i], "values": _short(amap.values[:, i])}
+            for i, name in enumerate(amap.latent_names)
+        ],
+        "truth": {name: [int(v) for v in np.asarray(t)] for name, t in (truth or {}).items()},
+    }
+
+
+def map_over_time(model: XCEBRA, amap: AttributionMap, recording: Recording) -> dict[str, Any]:
+    """Scores of each block in bins of time, made as the map was; and what was warned about.
+
+    Of a long recording, samples spread evenly over it.
+    """
+    times = recording.epochs.indices()
+    rows = times[np.unique(np.linspace(0, len(times) - 1, _MOST_MAPS).astype(np.int64))]
+    blocks = list(amap.blocks)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", XcebraWarning)
+        found = model.attribute(
+            recording.rows(rows),
+            method=amap.made["method"],
+            basis=amap.made["basis"],
+            units=amap.made["units"],
+            block=blocks[0] if len(blocks) == 1 else None,
+            keep_time=True,
+        )
+    assert found.steps is not None
+    scores = {}
+    for name in blocks:
+        edges, means = binned(rows, found.steps.norms(found.blocks[name]))
+        most = float(np.nanmax(means)) or 1.0
+        # 255 is a stretch that the map leaves out.
+        bytes_ = np.where(np.isnan(means), 255, np.round(254 * means / most)).astype(np.uint8)
+        scores[name] = {"most": most, "bytes": _base64(bytes_.T)}
+    clock = recording.time
+    starts = edges[:-1].astype(np.int64)
+    at = starts if clock is None else clock[np.minimum(starts, len(clock) - 1)]
+    return {
+        "blocks": scores,
+        "n_bins": len(starts),
+        "at": [round(float(t), 3) for t in at],
+        "unit": "sample" if clock is None else "s",
+        "warnings": list(dict.fromkeys(str(each.message) for each in told)),
+    }
+
+
+def embedding_numbers(model: XCEBRA, recording: Recording) -> dict[str, Any]:
+    """Points of each block and of all latents in three dimensions, and what can colour them."""
+    times = recording.epochs.indices()
+    rows = times[np.unique(np.linspace(0, len(times) - 1, _MOST_POINTS).astype(np.int64))]
+    z = model.transform(recording.rows(rows))
+    views = {name: z[:, block] for name, block in model.blocks_.items()}
+    if len(views) > 1:
+        views["all latents"] = z
+    clock = rows.astype(float) if recording.time is None else recording.time[rows]
+    colours = [_colour("time", clock, "continuous")]
+    kinds = model.config_.get("label_kind") or {}
+    for name in reversed(list(recording.labels)):
+        values = recording.labels[name][rows]
+        kind = kinds.get(name, "continuous")
+        if kind == "circular" and values.shape[1] == 2:
+            values = np.arctan2(values[:, 1], values[:, 0])[:, None]
+        for i in range(values.shape[1]):
+            told = name if values.shape[1] == 1 else f"{name}, column {i + 1}"
+            colours.insert(i, _colour(told, values[:, i], kind))
+    return {
+        "n": len(rows),
+        "views": {
+            name: {"flat": points.shape[1] < 3, "points": _base64(_in_three(points))}
+            for name, points in views.items()
+        },
+        "colours": colours,
+    }
+
+
+def training_numbers(history: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Losses and chance levels at some of the steps."""
+    n = len(next(iter(history.values())))
+    steps = np.unique(np.linspace(0, n - 1, _MOST_STEPS).astype(int))
+    names = [key.removeprefix("loss/") for key in history if key.startswith("loss/")]
+    return {
+        "steps": (steps + 1).tolist(),
+        "losses": {name: _short(history[f"loss/{name}"][steps]) for name in names},
+        "chances": {name: _short(history[f"chance/{name}"][steps]) for name in names},
+    }
+
+
+def _in_three(points: NDArray[Any]) -> NDArray[np.int16]:
+    """The first three principal components, scaled to fit 16 bits."""
+    centred = points - points.mean(axis=0)
+    if centred.shape[1] > 3:
+        directions = np.linalg.svd(centred, full_matrices=False)[2]
+        centred = centred @ directions[:3].T
+    padded = np.zeros((len(centred), 3))
+    padded[:, : centred.shape[1]] = centred
+    most = np.abs(padded).max() or 1.0
+    return np.round(32_000 * padded / most).astype("<i2")
+
+
+def _colour(name: str, values: NDArray[Any], kind: str) -> dict[str, Any]:
+    """A colour's place between 0 and 254 for each sample; 255 where the label is missing."""
+    if kind == "discrete" or values.dtype.kind in "USO":
+        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+        classes, codes = np.unique(values[~missing], return_inverse=True)
+        bytes_ = np.full(len(values), 255, np.uint8)
+        bytes_[~missing] = np.minimum(codes, 254)
+        told = [str(each) for each in classes]
+        return {"name": name, "kind": "discrete", "classes": told, "bytes": _base64(bytes_)}
+    numbers = values.astype(float)
+    known = np.isfinite(numbers)
+    low, high = (float(f(numbers[known])) if known.any() else 0.0 for f in (np.min, np.max))
+    if kind == "circular":
+        low, high = -np.pi, np.pi
+        numbers = (numbers + np.pi) % (2 * np.pi) - np.pi
+    share = (numbers - low) / ((high - low) or 1.0)
+    bytes_ = np.where(known, np.round(254 * np.nan_to_num(share)), 255).astype(np.uint8)
+    ends = [round(low, _DIGITS), round(high, _DIGITS)]
+    return {"name": name, "kind": kind, "ends": ends, "bytes": _base64(bytes_)}
+
+
+def _base64(array: NDArray[Any]) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def _short(values: NDArray[Any]) -> list[float | None]:
+    return [float(f"{v:.{_DIGITS}g}") if np.isfinite(v) else None for v in values.tolist()]

@@ -1,0 +1,161 @@
+"""The page's parts that need no script: verdict, notes, training curves, tables, settings."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xcebra.basis import Mixture
+from xcebra.diagnostics import GoodnessOfFit
+from xcebra.maps import AttributionMap
+
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 260, 48, 34
+_LINES = ("#1f6f8b", "#c2571a", "#7b4aa0", "#2f8f4e", "#a3261b", "#8a7a00")
+
+
+def escaped(text: Any) -> str:
+    """Text that HTML takes for text."""
+    return html.escape(str(text))
+
+
+def verdicts(fits: Mapping[str, GoodnessOfFit], amap: AttributionMap) -> str:
+    """Whether each objective was learned, how sure that is, and how many neurons stand out."""
+    items = []
+    # Labels first: they are what was asked for.
+    for name, fit in sorted(fits.items(), key=lambda item: item[0] == "time"):
+        about = "something that lasts in time" if name == "time" else name
+        kind, words = {
+            True: ("yes", f"Yes: {about} is in these neurons."),
+            False: ("no", f"No: {about} was not found in these neurons. Do not read its map."),
+            None: ("open", f"Not judged: nothing was held out to tell whether {about} is there."),
+        }[fit.learned]
+        told = (
+            f"Held-out loss {fit.loss:.2f} nats; an embedding that tells nothing: {fit.chance:.2f}."
+        )
+        if fit.p_value is not None:
+            told += f" Against shifted labels p = {fit.p_value:.3f}."
+        if name in amap.blocks and name != "time" and fit.learned is not False:
+            n = int(amap.is_connected(name).sum())
+            told += f" {n} of {len(amap.neuron_names)} neurons have more than the mean score."
+        items.append(
+            f'<li class="{kind}"><strong>{escaped(words)}</strong><br>{escaped(told)}</li>'
+        )
+    return f'<ul class="verdicts">{"".join(items)}</ul>'
+
+
+def notes(told: Sequence[str]) -> str:
+    """Warnings in plain words; nothing if there are none."""
+    if not told:
+        return ""
+    items = "".join(f"<li>{escaped(each)}</li>" for each in told)
+    return (
+        f'<div class="notes" role="note"><strong>Before you read on</strong><ul>{items}</ul></div>'
+    )
+
+
+def mixtures(found: Mapping[str, Mixture], n_neurons: int) -> str:
+    """Whether the map can be told from those of correlated factors."""
+    rows = []
+    for name, mixture in found.items():
+        if mixture.trusted:
+            verdict = "yes: without a fifth of the neurons the map would be the same"
+        elif mixture.found:
+            verdict = "uncertain: it rests on too few neurons"
+        else:
+            verdict = "no: too few neurons are unconnected to tell"
+        seem = f"{mixture.n_unconnected} of {n_neurons}"
+        rows.append([name, verdict, seem, f"{mixture.instability:.1%}"])
+    head = ["label", "verdict", "neurons that seem unconnected", "change without a fifth"]
+    return "<h3>Can it be told from correlated factors?</h3>" + table(head, rows)
+
+
+def curves(numbers: Mapping[str, Any]) -> str:
+    """Losses over training with their chance levels, as one drawing."""
+    steps, losses, chances = (numbers[key] for key in ("steps", "losses", "chances"))
+    values = [
+        v for group in (losses, chances) for each in group.values() for v in each if v is not None
+    ]
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+
+    def x(step: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - 8) * (step - steps[0]) / max(1, steps[-1] - steps[0])
+
+    def y(value: float) -> float:
+        return 8 + (_HEIGHT - _BOTTOM - 8) * (high - value) / span
+
+    def path(values: Sequence[float | None]) -> str:
+        points = [
+            f"{x(s):.1f},{y(v):.1f}" for s, v in zip(steps, values, strict=True) if v is not None
+        ]
+        return "M" + "L".join(points) if points else ""
+
+    parts, legend = [], []
+    for i, name in enumerate(losses):
+        colour = _LINES[i % len(_LINES)]
+        parts.append(
+            f'<path d="{path(chances[name])}" fill="none" stroke="{colour}" stroke-width="1" '
+            'stroke-dasharray="4 4" opacity="0.7"/>'
+            f'<path d="{path(losses[name])}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+        )
+        legend.append(f'<span style="--colour:{colour}">{escaped(name)}</span>')
+    for value in (low, high):
+        parts.append(
+            f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.2f}</text>'
+        )
+    for step in (steps[0], steps[-1]):
+        anchor = "start" if step == steps[0] else "end"
+        parts.append(
+            f'<text x="{x(step):.1f}" y="{_HEIGHT - 14}" text-anchor="{anchor}">{step}</text>'
+        )
+    parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 14}" text-anchor="middle">step</text>')
+    last = "; ".join(
+        f"{name} from {v[0]} to {v[-1]}, chance {chances[name][-1]}" for name, v in losses.items()
+    )
+    return (
+        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="Loss over training in nats: {escaped(last)}">{"".join(parts)}</svg>'
+        f'<figcaption class="classes">{"".join(legend)}</figcaption></figure>'
+    )
+
+
+def ranking(amap: AttributionMap, truth: Mapping[str, Any] | None) -> str:
+    """Every neuron with its scores, in a table that can be sorted."""
+    heads = ['<th scope="col"><button>neuron</button></th>']
+    for name in amap.blocks:
+        block = escaped(name)
+        heads.append(
+            f'<th scope="col" class="number" data-block="{block}"><button>score for {block}'
+            f'</button></th><th scope="col" class="number"><button>z for {block}</button></th>'
+        )
+    heads += [
+        f'<th scope="col"><button>{escaped(name)} (truth)</button></th>' for name in truth or {}
+    ]
+    first = next(iter(amap.blocks))
+    z = {name: amap.z_scores(name) for name in amap.blocks}
+    lines = []
+    for i in (-amap.block(first)).argsort(kind="stable"):
+        cells = [f'<th scope="row">{escaped(amap.neuron_names[i])}</th>']
+        for name in amap.blocks:
+            score = amap.block(name)[i]
+            cells.append(f'<td class="number" data-value="{score:.6g}">{score:.4g}</td>')
+            cells.append(f'<td class="number" data-value="{z[name][i]:.6g}">{z[name][i]:+.2f}</td>')
+        cells += [f"<td>{'yes' if known[i] else 'no'}</td>" for known in (truth or {}).values()]
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Neurons and their scores">'
+        f'<table id="neurons-table"><thead><tr>{"".join(heads)}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A plain table."""
+    top = "".join(f'<th scope="col">{escaped(each)}</th>' for each in head)
+    lines = "".join(
+        "<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
