@@ -1,14 +1,17 @@
 """The kernel for float32 on the CPU: one exponential per pair, blocks that stay in cache.
 
-Numba compiles the loops on first use, once a process: code it keeps on disk differed in its last
-bits from code just compiled, and a resumed fit must end with the same bits. Work is shared between
-as many threads as torch has (``torch.set_num_threads`` governs both), each with its own sums, added
-in a fixed order: the same thread count gives the same bits.
+Numba compiles the loops on first use and keeps them on disk. All inner functions become part of the
+one that is kept: called by name, they would be found in another form in the process that has
+compiled them, with other last bits, and a resumed fit must end with the same bits. Work is shared
+between as many threads as torch has (``torch.set_num_threads`` governs both), each with its own
+sums, added in a fixed order: the same thread count gives the same bits.
 """
 
 from __future__ import annotations
 
+import functools
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,8 +69,10 @@ def fused(
     to_y = [_aligned(d + 1, m if gradient else 0) for _ in range(threads)]
     borders = np.linspace(0, n, threads + 1).astype(np.int64)
 
+    sweep = _compiled()
+
     def work(thread: int) -> None:
-        _sweep(
+        sweep(
             x, y, matched.numpy(), bound, euclidean, include_positive, gradient,
             borders[thread], borders[thread + 1], partition, weight, to_x, to_y[thread],
             _aligned(_ROWS, m), _aligned(*to_y[thread].shape), m,
@@ -91,6 +96,16 @@ def fused(
         torch.from_numpy(np.ascontiguousarray(to_x[:, :d])),
         torch.from_numpy(np.ascontiguousarray(total[:d].T)),
     )
+
+
+@functools.cache
+def _compiled() -> Any:
+    """The sweep as machine code: from disk, or compiled now; kept, if there is room to keep it."""
+    options = {"nogil": True, "fastmath": _MATHS, "error_model": "numpy"}
+    try:
+        return njit(cache=True, **options)(_sweep)
+    except RuntimeError:  # no folder that can be written
+        return njit(**options)(_sweep)
 
 
 def _aligned(rows: int, columns: int) -> np.ndarray:
@@ -129,7 +144,7 @@ def _from_bits(typing_context, bits):  # type: ignore[no-untyped-def]
     return types.float32(types.int32), generate
 
 
-@njit(fastmath={"contract"})
+@njit(fastmath={"contract"}, forceinline=True)
 def _exp(v):  # type: ignore[no-untyped-def]
     """exp(v) for v <= 0 without a call, so that loops around it vectorise; its order is fixed.
 
@@ -147,7 +162,7 @@ def _exp(v):  # type: ignore[no-untyped-def]
     return v if np.isnan(v) else e
 
 
-@njit(nogil=True, fastmath=_MATHS)
+@njit(nogil=True, fastmath=_MATHS, forceinline=True)
 def _similarities(x, y, at, euclidean, out):  # type: ignore[no-untyped-def]
     """Similarity of one reference with the negatives from ``at`` on, four latents a sweep."""
     to = at + len(out)
@@ -172,7 +187,7 @@ def _similarities(x, y, at, euclidean, out):  # type: ignore[no-untyped-def]
                 out[j] += (x0 * y0[j] + x1 * y1[j]) + (x2 * y2[j] + x3 * y3[j])
 
 
-@njit(nogil=True, fastmath=_MATHS)
+@njit(nogil=True, fastmath=_MATHS, forceinline=True)
 def _exponentiate(values, shift):  # type: ignore[no-untyped-def]
     """Replace values by exp(values - shift) and return their sum."""
     total = f32(0)
@@ -183,7 +198,7 @@ def _exponentiate(values, shift):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(nogil=True, fastmath=_MATHS)
+@njit(nogil=True, fastmath=_MATHS, forceinline=True)
 def _add_weighted(values, y, at, out):  # type: ignore[no-untyped-def]
     """Add the sum of the negatives from ``at`` on, weighted by values, to ``out``."""
     to = at + len(values)
@@ -202,7 +217,7 @@ def _add_weighted(values, y, at, out):  # type: ignore[no-untyped-def]
         out[k + 3] += s3
 
 
-@njit(nogil=True, fastmath=_MATHS)
+@njit(nogil=True, fastmath=_MATHS, forceinline=True)
 def _spread(shares, at, a, out):  # type: ignore[no-untyped-def]
     """Add eight rows of shares, each times its number, to one row of the negatives' gradient."""
     a0, a1, a2, a3, a4, a5, a6, a7 = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
@@ -215,7 +230,7 @@ def _spread(shares, at, a, out):  # type: ignore[no-untyped-def]
         out[j] += low + high
 
 
-@njit(nogil=True, fastmath=_MATHS)
+@njit(nogil=True, fastmath=_MATHS, forceinline=True)
 def _row(x, y, euclidean, shift, gradient, shares, to_x):  # type: ignore[no-untyped-def]
     """One reference against every negative: shares before normalising, and their sum."""
     total = f32(0)
@@ -229,7 +244,6 @@ def _row(x, y, euclidean, shift, gradient, shares, to_x):  # type: ignore[no-unt
     return total
 
 
-@njit(nogil=True, fastmath=_MATHS, error_model="numpy")
 def _sweep(  # type: ignore[no-untyped-def]
     x, y, matched, bound, euclidean, include_positive, gradient,
     start, stop, partition, weight, to_x, to_y, shares, partial, m,

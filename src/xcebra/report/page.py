@@ -158,4 +158,5 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = "".join(
         "<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
+    body = f"<thead><tr>{top}</tr></thead><tbody>{lines}</tbody>"
+    return f'<div class="wide"><table>{body}</table></div>'
