@@ -16,13 +16,13 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm import tqdm
 
 from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.encoder import Encoder, Inputs, UnitBlocks, embed, linear
 from xcebra.epochs import Epochs, IntArray
 from xcebra.interrupts import deferred_interrupt
 from xcebra.jacobian import register_slope
+from xcebra.progress import bar
 from xcebra.recording import Recording
 from xcebra.schedules import one_cycle
 
@@ -191,8 +191,8 @@ def fit_regression(
     judged_z, judged_u = points(judged, held_out), components(judged)
     optimizer = torch.optim.Adam(decoder.network.parameters(), fused=device.type in ("cpu", "cuda"))
     best, best_error, since = copy.deepcopy(decoder.network.state_dict()), math.inf, 0
-    bar = tqdm(total=config.steps, disable=not progress, desc="decoder", unit="step")
-    with deferred_interrupt() as interrupted, bar:
+    steps = bar(config.steps, progress, desc="decoder", unit="step")
+    with deferred_interrupt() as interrupted, steps:
         for step in range(config.steps):
             optimizer.param_groups[0]["lr"] = one_cycle(
                 step, config.steps, config.learning_rate, rise=0.05
@@ -202,7 +202,7 @@ def fit_regression(
             found = decoder.network(z[torch.from_numpy(rows).to(device)])
             F.mse_loss(found, components(pool[rows])).backward()
             optimizer.step()
-            bar.update()
+            steps.update()
             last_one = step + 1 == config.steps or interrupted()
             if (step + 1) % _BETWEEN_LOOKS and not last_one:
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -46,8 +45,10 @@ from xcebra.maps import AttributionMap
 from xcebra.metrics import r_squared
 from xcebra.model_file import plain, read_model, write_model
 from xcebra.planning import Plan, make_plan
+from xcebra.progress import watched
 from xcebra.readout import fit_mixtures, fit_readouts, label_axes, reader, sparse_axes
 from xcebra.recording import Recording, as_labels
+from xcebra.rendering import fit_html
 from xcebra.sampling import TimeOffset
 from xcebra.settings import RECIPES
 from xcebra.training import TrainConfig, train
@@ -224,7 +225,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             unit_blocks=list(plan.blocks.values()) if self.distance == "cosine" else None,
             generator=torch.Generator().manual_seed(plan.config.seed),
         ).to(device)
-        progress = sys.stderr.isatty() if self.progress is None else bool(self.progress)
+        progress = watched() if self.progress is None else bool(self.progress)
         history = train(
             encoder,
             recording,
@@ -455,6 +456,18 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     def load(cls, path: str | os.PathLike[str], device: str | None = None) -> XCEBRA:
         """Read a model written by `save`; nothing in the file is executed."""
         return read_model(path, cls, _device(device))
+
+    def _repr_html_inner(self) -> str:
+        return str(super()._repr_html_inner()) + self._verdict_html()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._verdict_html()
+        return bundle
+
+    def _verdict_html(self) -> str:
+        return fit_html(self.goodness_of_fit_) if hasattr(self, "goodness_of_fit_") else ""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -373,6 +373,11 @@ class AttributionMap:
             f"method={self.made.get('method')!r}{steps})"
         )
 
+    def _repr_html_(self) -> str:
+        from xcebra.rendering import map_html
+
+        return map_html(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Read-only mappings cannot be pickled; plain ones become read-only again.
         parts = dict(self.scores), dict(self.blocks), self.neuron_names, self.latent_names

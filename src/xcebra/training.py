@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm import tqdm
 
 from xcebra.batches import Batches, Objective, Part, Regression
 from xcebra.caveats import InterruptedFitWarning, warn
@@ -23,6 +22,7 @@ from xcebra.epochs import Epochs
 from xcebra.infonce import chance_level, infonce
 from xcebra.interrupts import deferred_interrupt
 from xcebra.jacobian import linearise, penalty
+from xcebra.progress import bar
 from xcebra.recording import Recording
 from xcebra.schedules import one_cycle
 
@@ -88,7 +88,10 @@ def train(
     first = state.load(checkpoint, fingerprint) if checkpoint and checkpoint.exists() else 0
     batch = Batches(recording, epochs, objectives, config.batch_size, device)
     saved = time.monotonic()
-    with deferred_interrupt() as interrupted, _bar(config, first, progress) as bar:
+    with (
+        deferred_interrupt() as interrupted,
+        bar(config.steps, progress, initial=first, desc="xcebra", unit="step") as shown,
+    ):
         for step in range(first, config.steps):
             if interrupted():
                 if step == 0:
@@ -104,11 +107,11 @@ def train(
                 break
             record = take_step(state, batch, objectives, config, step)
             state.history.add(**record)
-            bar.update()
+            shown.update()
             if callback is not None:
                 callback(step + 1, encoder)
-            if bar.n % 10 == 0:
-                bar.set_postfix_str(_summary(record, objectives), refresh=False)
+            if shown.n % 10 == 0:
+                shown.set_postfix_str(_summary(record, objectives), refresh=False)
             if checkpoint and time.monotonic() - saved > _CHECKPOINT_SECONDS:
                 state.save(checkpoint, fingerprint, step + 1)
                 saved = time.monotonic()
@@ -198,10 +201,6 @@ def _loss(
         include_positive=config.include_positive,
     )
     return loss, chance_level(len(negatives), config.include_positive)
-
-
-def _bar(config: TrainConfig, first: int, progress: bool) -> tqdm:
-    return tqdm(total=config.steps, initial=first, disable=not progress, desc="xcebra", unit="step")
 
 
 def _summary(record: Mapping[str, float], objectives: list[Objective | Regression]) -> str:
