@@ -8,7 +8,7 @@ SYSTEM_PYTHON ?= python3
 endif
 INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test slow lint bench clean
+.PHONY: demo test slow lint bench docs clean
 
 demo: .venv/.plot
 	$(PYTHON) examples/demo.py
@@ -28,8 +28,12 @@ lint: .venv/.lint
 bench: .venv/.bench
 	$(PYTHON) benchmarks/run.py
 
+docs: .venv/.docs
+	$(PYTHON) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
+
 clean:
-	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv demo docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 $(PYTHON):
 	$(SYSTEM_PYTHON) -m venv .venv
