@@ -1,10 +1,10 @@
-"""Sphinx configuration: Markdown pages, notebooks with their stored outputs, API from docstrings."""
+"""Sphinx: Markdown pages, notebooks with their stored outputs, API from docstrings."""
 
 from importlib.metadata import version as installed
 
 project = "xcebra"
 author = "The xcebra developers"
-copyright = "The xcebra developers"  # noqa: A001
+copyright = "The xcebra developers"
 version = release = installed("xcebra")
 
 extensions = [

@@ -338,7 +338,7 @@ def test_dimensions_are_told_in_order():
 
 def test_the_harder_table_has_a_line_for_each_recording():
     rows = all_rows("hard")
-    tables = SUMMARIES["hard"](rows)
+    _, *tables = SUMMARIES["hard"](rows)
     assert len(tables) == 4
     for table, (score, observed) in zip(
         tables, itertools.product(("entries", "neurons"), ("z2", "z1")), strict=True
@@ -360,9 +360,25 @@ def test_the_harder_table_has_a_line_for_each_recording():
             assert cells(table)[case.name, "n"] == "2"
 
 
+def test_the_harder_table_in_short_names_every_cell_in_which_the_encoding_model_is_ahead():
+    def scores(item, name, score):
+        ahead = item.data.noise == 1.0 and score == "entries" and isinstance(item, Encoding)
+        return 0.9 if ahead else 0.8 if name == SPARSE else 0.7
+
+    table = SUMMARIES["hard"]([row(item, scores) for item in EXPERIMENTS["hard"](QUICK)])[0]
+    assert [line[0] for line in table.rows] == [case.name for case in HARD]
+    assert cells(table)["noise 2 s.d.", "z2 observed: ours"] == "80.0 / 80.0"
+    assert cells(table)["noise 1 s.d.", "z2 observed: encoding model"] == "90.0 / 70.0"
+    assert cells(table)["noise 1 s.d.", "z2 latent: the paper's"] == "70.0 / 70.0"
+    assert table.notes[-1].endswith("0.05 or more: noise 1 s.d., entries (90.0 against 80.0).")
+    nothing = SUMMARIES["hard"]([])[0]
+    assert nothing.rows == ()
+    assert nothing.notes[-1].endswith("nowhere.")
+
+
 def test_the_harder_table_counts_warnings_and_stands_without_fits():
     (case,) = (case for case in HARD if case.changes == {"noise": 1.0})
-    only = SUMMARIES["hard"]([row(Encoding(case.fit("z2").data))])
+    _, *only = SUMMARIES["hard"]([row(Encoding(case.fit("z2").data))])
     ((title, *texts),) = only[0].rows
     assert title == case.name == "noise 1 s.d."
     assert texts.count("") == len(MAPS) + 2
@@ -373,7 +389,7 @@ def test_the_harder_table_counts_warnings_and_stands_without_fits():
         row(case.fit("z2", seed), warnings=["SparseBasisWarning"] * (seed == 1))
         for seed in (0, 1, 2)
     ]
-    table = SUMMARIES["hard"](fits)[0]
+    table = SUMMARIES["hard"](fits)[1]
     assert cells(table)[case.name, "warned"] == "1 of 3"
     assert cells(table)[case.name, TITLES["encoding model"]] == ""
 
@@ -487,7 +503,7 @@ def test_lines_are_drawn_through_the_means():
 def test_the_harder_figure_has_a_line_for_each_recording():
     figure = FIGURES["hard"](all_rows("hard"))["hard"]
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    table = SUMMARIES["hard"](all_rows("hard"))[0]
+    table = SUMMARIES["hard"](all_rows("hard"))[1]
     assert names == [line[0] for line in table.rows]
     for ax, n_maps in zip(figure.axes, (6, 5), strict=True):
         marks = [line for line in ax.lines if line.get_marker() == "o" and len(line.get_xdata())]

@@ -1,0 +1,95 @@
+"""What the documentation says to type works when it is typed."""
+
+import ast
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+from typer.testing import CliRunner
+
+from xcebra import planning, settings
+from xcebra.cli import app
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (
+    "quickstart.md",
+    "coming_from_cebra.md",
+    *(f"howto/{p.name}" for p in DOCS.glob("howto/*.md")),
+)
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """The recipe with so few steps that reading a page takes seconds."""
+    recipes = {**settings.RECIPES, "xcebra": replace(settings.RECIPES["xcebra"], steps=20)}
+    monkeypatch.setattr(settings, "RECIPES", recipes)
+    monkeypatch.setattr(planning, "RECIPES", recipes)
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    """An empty folder with a file for those pages that take one for granted."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def typed(text):
+    """Commands of a shell, without the installation and with fewer samples."""
+    for line in text.splitlines():
+        words = shlex.split(line)
+        if words and words[0] == "xcebra":
+            yield ["3000" if word == "40000" else word for word in words[1:]]
+
+
+def shorter(text):
+    """The same code on fewer samples."""
+    return re.sub(r"n_steps=\d[\d_]*", "n_steps=2_000", text).replace("20_000", "2_000")
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.filterwarnings("ignore::xcebra.caveats.XcebraWarning")
+def test_a_page_can_be_typed_from_top_to_bottom(page, lab, short):
+    simulate = "simulate synthetic --counts --steps 3000 --out day1.nwb --quiet"
+    assert CliRunner().invoke(app, simulate.split()).exit_code == 0
+    names = {"__name__": "typed"}
+    blocks = BLOCK.findall((DOCS / page).read_text())
+    assert blocks
+    for kind, text in blocks:
+        if kind == "python":
+            exec(compile(ast.parse(shorter(text)), page, "exec"), names)
+            continue
+        for words in typed(text):
+            result = CliRunner().invoke(app, words, prog_name="xcebra")
+            assert result.exit_code == 0, (words, result.output)
+    plt.close("all")
+
+
+def test_the_quickstart_shows_what_is_printed(lab):
+    """Of the recording it simulates: the same number of spikes, the same ranges."""
+    page = (DOCS / "quickstart.md").read_text()
+    words = shlex.split(re.search(r"^xcebra (simulate .*)$", page, re.MULTILINE)[1])
+    assert CliRunner().invoke(app, words).exit_code == 0
+    told = CliRunner().invoke(app, ["inspect", "day1.nwb"]).stdout
+    assert told in page
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("notebooks/*.ipynb")), ids=lambda p: p.name)
+def test_notebooks_are_committed_with_their_outputs(path):
+    cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+    assert [c["execution_count"] for c in cells] == list(range(1, len(cells) + 1))
+    outputs = [o for c in cells for o in c["outputs"]]
+    assert not [o for o in outputs if o["output_type"] == "error"]
+    assert sum("image/png" in o.get("data", {}) for o in outputs) >= 1
+
+
+def test_every_page_is_in_the_table_of_contents():
+    index = (DOCS / "index.md").read_text()
+    for page in [*DOCS.glob("**/*.md"), *DOCS.glob("**/*.ipynb")]:
+        name = str(page.relative_to(DOCS).with_suffix(""))
+        if "_build" not in name and name != "index":
+            assert re.search(rf"^{re.escape(name)}$", index, re.MULTILINE), name
