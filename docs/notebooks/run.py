@@ -1,13 +1,16 @@
-"""Execute the notebooks and keep their outputs: ``python docs/notebooks/run.py``."""
+"""Execute notebooks and keep their outputs: ``python docs/notebooks/run.py [NAME ...]``."""
 
+import sys
 from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
 
-for path in sorted(Path(__file__).parent.glob("*.ipynb")):
+HERE = Path(__file__).parent
+
+for path in [HERE / name for name in sys.argv[1:]] or sorted(HERE.glob("*.ipynb")):
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=1200, kernel_name="python3").execute(cwd=str(path.parent))
+    NotebookClient(notebook, timeout=1200, kernel_name="python3").execute(cwd=str(HERE))
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
     nbformat.write(notebook, path)
