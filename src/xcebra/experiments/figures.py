@@ -181,7 +181,8 @@ def hard(rows: Sequence[Row]) -> dict[str, Figure]:
     ):
         for at, case in enumerate(HARD):
             group = [row for item in case.items(observed) for row in like(rows, item)]
-            for name, colour in COLOURS.items():
+            # The default last: it lies on top of those it equals.
+            for name, colour in reversed(COLOURS.items()):
                 value = summed(group, name, "entries")
                 if value is None:
                     continue
