@@ -320,3 +320,116 @@ def test_y_is_one_label_or_several_by_name():
     assert list(as_labels({"b": y, 3: y})) == ["b", "3"]
     with pytest.raises(ValueError, match="empty mapping; pass None"):
         as_labels({})
+
+
+def test_time_is_kept_as_float64_seconds():
+    assert Recording(activity()).time is None
+    rec = Recording(activity(), time=list(range(20)))
+    assert rec.time.dtype == np.float64
+    assert rec.time.tolist() == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("time", "message"),
+    [
+        (np.arange(19), r"time has shape \(19,\), but there are 20 samples"),
+        (np.zeros((20, 1)), r"time has shape \(20, 1\)"),
+        (3.0, r"time has shape \(\)"),
+        (np.zeros(20), "time must be finite and increase from sample to sample"),
+        (np.arange(20)[::-1], "time must be finite and increase"),
+        (np.where(np.arange(20) == 3, np.nan, np.arange(20)), "time must be finite and increase"),
+        (["a"] * 20, "time must hold seconds as numbers, got dtype <U1"),
+        (np.zeros(20, dtype="M8[s]"), "time must hold seconds as numbers, got dtype datetime64"),
+    ],
+)
+def test_a_time_that_is_no_clock_is_refused(time, message):
+    with pytest.raises(ValueError, match=message):
+        Recording(activity(), time=time)
+    with pytest.raises(ValueError, match="two dimensions"):
+        Recording(activity()[:, 0], time=time)
+
+
+def trials(*lengths, n_neurons=3):
+    rows = activity(sum(lengths), n_neurons)
+    return np.split(rows, np.cumsum(lengths)[:-1])
+
+
+@pytest.mark.parametrize(
+    ("neural", "epochs"),
+    [
+        (np.stack(trials(5, 5, 5)), [(0, 5), (5, 10), (10, 15)]),
+        (trials(4, 9, 2), [(0, 4), (4, 13), (13, 15)]),
+        (tuple(trials(14, 1)), [(0, 14), (14, 15)]),
+        ((trial.tolist() for trial in trials(7, 8)), [(0, 7), (7, 15)]),
+    ],
+    ids=["array", "list", "tuple", "generator of lists"],
+)
+def test_trials_follow_one_another_each_an_epoch(neural, epochs):
+    rec = Recording.from_trials(neural)
+    assert rec.epochs.pairs() == epochs
+    np.testing.assert_array_equal(rec.neural, activity(15).astype(np.float32))
+
+
+def test_labels_of_trials_are_over_time_or_one_value_for_each():
+    rec = Recording.from_trials(
+        trials(4, 9, 2),
+        {
+            "speed": [np.arange(4.0), np.arange(9.0), np.arange(2.0)],
+            "place": [np.full((n, 2), n) for n in (4, 9, 2)],
+            "reward": [0.5, np.nan, 1.5],
+            "side": ["left", "right", "left"],
+            "correct": np.array([True, False, True]),
+        },
+        neuron_names=("a", "b", "c"),
+        ground_truth={"z": np.array([True, False, True])},
+    )
+    n = [4, 9, 2]
+    assert rec.labels["speed"][:, 0].tolist() == [*range(4), *range(9), *range(2)]
+    np.testing.assert_array_equal(rec.labels["place"], np.repeat([[4, 4], [9, 9], [2, 2]], n, 0))
+    np.testing.assert_array_equal(rec.labels["reward"][:, 0], np.repeat([0.5, np.nan, 1.5], n))
+    assert rec.labels["side"][:, 0].tolist() == ["left"] * 4 + ["right"] * 9 + ["left"] * 2
+    assert rec.labels["correct"].dtype == bool
+    assert rec.neuron_names == ("a", "b", "c")
+    assert list(rec.ground_truth) == ["z"]
+
+
+def test_labels_of_trials_of_one_length_may_be_one_array():
+    rec = Recording.from_trials(
+        np.stack(trials(5, 5, 5)), {"a": np.arange(15).reshape(3, 5), "b": np.zeros((3, 5, 2))}
+    )
+    assert rec.labels["a"][:, 0].tolist() == list(range(15))
+    assert rec.labels["b"].shape == (15, 2)
+
+
+def test_trials_in_tables_keep_the_names_of_their_columns():
+    tables = [pd.DataFrame(trial, columns=["x", "y", "z"]) for trial in trials(4, 5)]
+    assert Recording.from_trials(tables).neuron_names == ("x", "y", "z")
+    assert Recording.from_trials(tables, neuron_names="abc").neuron_names == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("neural", "labels", "message"),
+    [
+        ([], {}, "neural has no trials; give an array"),
+        (np.zeros((0, 5, 3)), {}, "neural has no trials"),
+        (3.0, {}, "neural has no trials"),
+        (activity(), {}, r"trials of shape \(time, neuron\).*got trials of shapes \[\(3,\)\]"),
+        (np.zeros((2, 3, 4, 5)), {}, r"shapes \[\(3, 4, 5\)\]"),
+        ([np.zeros((5, 3)), np.zeros((5, 4))], {}, r"same neurons.*\[\(5, 3\), \(5, 4\)\]"),
+        ([np.zeros((5, 3)), np.zeros(5)], {}, r"same neurons.*\[\(5,\), \(5, 3\)\]"),
+        ([np.zeros((5, 3)), np.zeros((0, 3))], {}, r"epochs\[1\] is \(5, 5\)"),
+        (trials(4, 5), {"a": [1.0]}, "label 'a' has 1 trials, but neural has 2"),
+        (trials(4, 5), {"a": [np.zeros(4), np.zeros(4)]}, r"'a' has shape \(4,\) in trial 1.* 5 "),
+        (trials(4, 5), {"a": [np.zeros(4), 3.0]}, r"'a' has shape \(\) in trial 1"),
+        (trials(4, 5), {"a": [3.0, np.zeros(5)]}, r"'a' has shape \(\) in trial 0"),
+        (
+            trials(4, 5),
+            {"a": [np.zeros((4, 1)), np.zeros((5, 2))]},
+            r"'a' has shape \(5, 2\) in trial 1, where neural has 5 samples; give one row for each",
+        ),
+        ([np.zeros((5, 3)), np.full((5, 3), np.nan)], {}, "NaN at time 5, neuron 0"),
+    ],
+)
+def test_trials_that_do_not_fit_together_are_refused(neural, labels, message):
+    with pytest.raises(ValueError, match=message):
+        Recording.from_trials(neural, labels)

@@ -32,7 +32,7 @@ class Recording:
         What only simulations know: the factors over time, and for each factor whether a neuron
         is connected to it.
     time : array-like of shape (n_times,), optional
-        Seconds of each sample.
+        Seconds of each sample, increasing.
 
     Raises
     ------
@@ -67,9 +67,7 @@ class Recording:
             problems.append(
                 f"neuron_names has {len(names)} entries, but there are {n_neurons} neurons"
             )
-        time = None if self.time is None else np.asarray(self.time, dtype=np.float64)
-        if time is not None and n_times is not None and time.shape != (n_times,):
-            problems.append(f"time has shape {time.shape}, but there are {n_times} samples")
+        time = None if self.time is None else _check_time(self.time, n_times, problems)
         if problems:
             raise ValueError("; ".join(problems))
         set_ = object.__setattr__
@@ -102,9 +100,10 @@ class Recording:
         >>> rec.neural.shape, rec.epochs.pairs(), rec.labels["reward"].sum()
         ((12, 3), [(0, 5), (5, 12)], 7.0)
         """
-        parts = [np.asarray(trial) for trial in neural]
-        if not parts:
+        trials = list(neural) if np.iterable(neural) else []
+        if not trials:
             raise ValueError("neural has no trials; give an array (trial, time, neuron) or a list")
+        parts = [np.asarray(trial) for trial in trials]
         shapes = sorted({part.shape[1:] for part in parts})
         if parts[0].ndim != 2 or len(shapes) > 1:
             raise ValueError(
@@ -123,13 +122,15 @@ class Recording:
                 joined[name] = np.repeat(np.array(each), lengths)
                 continue
             for i, (values, n) in enumerate(zip(each, lengths, strict=True)):
-                if len(values) != n:
+                if values.shape != (n, *each[0].shape[1:]):
                     raise ValueError(
-                        f"label {name!r} has {len(values)} samples in trial {i}, but neural has {n}"
+                        f"label {name!r} has shape {values.shape} in trial {i}, where neural has "
+                        f"{n} samples; give one row for each, or one value for each trial"
                     )
             joined[name] = np.concatenate(each)
         ends = np.cumsum(lengths)
         epochs = list(zip((ends - lengths).tolist(), ends.tolist(), strict=True))
+        others.setdefault("neuron_names", _column_names(trials[0]))
         return cls(np.concatenate(parts), joined, epochs, **others)  # type: ignore[arg-type]
 
     @property
@@ -196,6 +197,19 @@ def _check_neural(neural: Any, problems: list[str]) -> NDArray[Any]:
     return array
 
 
+def _check_time(given: Any, n_times: int | None, problems: list[str]) -> NDArray[np.float64]:
+    time = np.asarray(given)
+    if time.dtype.kind not in "fiu":
+        problems.append(f"time must hold seconds as numbers, got dtype {time.dtype}")
+        return time
+    time = time.astype(np.float64)
+    if n_times is not None and time.shape != (n_times,):
+        problems.append(f"time has shape {time.shape}, but there are {n_times} samples")
+    elif time.ndim == 1 and not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
+        problems.append("time must be finite and increase from sample to sample; else leave it out")
+    return time
+
+
 def first_non_finite(array: NDArray[Any]) -> tuple[int, int] | None:
     """Row and column of the first value that is not finite as a float32, or None."""
     if array.dtype.kind != "f":
@@ -222,7 +236,7 @@ def _spell(value: Any) -> str:
 def _check_label(name: str, values: Any, n_times: int | None, problems: list[str]) -> NDArray[Any]:
     array = np.asarray(values)
     if array.dtype == object:
-        array = _from_objects(array)
+        array = from_objects(array)
     if array.ndim == 1:
         array = array[:, None]
     where = f"label {name!r}"
@@ -252,8 +266,8 @@ def _check_label(name: str, values: Any, n_times: int | None, problems: list[str
     return array
 
 
-def _from_objects(array: NDArray[Any]) -> NDArray[Any]:
-    """Numbers, with None as NaN; names as text; a mixture as it is."""
+def from_objects(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of objects as numbers, with None as NaN; as text; or, if a mixture, as it is."""
     known = np.array([value == value and value is not None for value in map(_or_none, array.flat)])
     if all(isinstance(value, str) for value in array.flat[known]):
         return array.astype(str) if known.all() else array

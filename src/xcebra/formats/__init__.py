@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xcebra.formats.assemble import Names, assemble
+from xcebra.formats.assemble import NEURAL, Names, assemble, neural_names
 from xcebra.formats.contents import Contents, Entry, Intervals, Series, Spikes
 from xcebra.formats.describe import Description, describe
 from xcebra.formats.npz import read_npz, write_npz
@@ -55,8 +55,10 @@ def opened(source: Any) -> Iterator[Contents]:
             f"{path}: cannot tell what it is from its ending {kind!r}; known are "
             f"{', '.join(['.nwb', *_READERS])}"
         )
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder; name a file in it")
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}")
+        raise FileNotFoundError(f"there is no file {str(path)!r}; check its name and folder")
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: is empty: it has no bytes; write or download it again")
     if kind == ".nwb":
@@ -119,17 +121,18 @@ def read(
     ([[2.0, 1.0], [1.0, 1.0]], [0.5, 1.5])
     """
     with opened(source) as contents:
-        own: dict[str, Entry] = {}
+        # Before labels with their own data come to what there is to choose from.
+        activity = neural_names(contents, neural)
         if isinstance(labels, Mapping):
-            data = {str(n): value for n, value in labels.items() if not _is_name(value)}
-            own = {name: _entry(f"labels[{name!r}]", value) for name, value in data.items()}
-            labels = {str(n): n if str(n) in own else names for n, names in labels.items()}
-        if epochs is not None and type(epochs).__module__.startswith("pynapple"):
+            own = {n: f"labels[{str(n)!r}]" for n, value in labels.items() if not _is_name(value)}
+            data = {key: _entry(key, labels[n]) for n, key in own.items()}
+            labels = {str(n): own.get(n, value) for n, value in labels.items()}
+            contents = replace(contents, entries={**contents.entries, **data})
+        if type(epochs).__module__.startswith("pynapple"):
             epochs = _entry("epochs", epochs)
-        contents = replace(contents, entries={**contents.entries, **own})
         return assemble(
             contents,
-            neural=neural,
+            neural=activity,
             labels=labels,
             epochs=epochs,
             bin_size=bin_size,
@@ -155,6 +158,8 @@ def write(
     kind = Path(path).suffix.lower()
     if kind not in (".npz", ".nwb"):
         raise ValueError(f"path={str(path)!r} must end in .npz or .nwb, got {kind!r}")
+    if NEURAL in recording.labels:
+        raise ValueError(f"{path}: a label called {NEURAL!r} cannot be told from the activity")
     if kind == ".npz":
         write_npz(path, recording)
     else:

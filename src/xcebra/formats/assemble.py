@@ -47,9 +47,12 @@ def assemble(
             raise ValueError(f"circular names {name!r}, but the labels are {list(wanted)}")
     given = {name: _label(contents, parts) for name, parts in wanted.items()}
     within = _intervals(contents, epochs)
+    extra = contents.extra if activity_names == [contents.extra.get("of")] else {}
     spoken = f"{contents.origin}: {_spell(activity_names)}"
     try:
-        series, found = _activity(contents, activity, given, within, epochs, bin_size)
+        series, found = _activity(
+            activity, given, within, extra.get("epochs") if epochs is None else epochs, bin_size
+        )
         if smooth:
             if series.times is None:
                 raise ValueError("has no times: smooth is in seconds and needs them")
@@ -62,16 +65,15 @@ def assemble(
             values[name] = _on_clock(label, activity, series, name in circular)
         except ValueError as error:
             raise ValueError(f"{contents.origin}: label {name!r} {error}") from None
-    names = series.columns if series.columns else contents.extra.get("neuron_names", ())
-    whole = len(series.values) == _length(activity)
+    whole = isinstance(activity, Series) and len(series.values) == len(activity.values)
     try:
         return Recording(
             series.values,
             values,
             found,
-            names,
-            contents.extra.get("latents", {}) if whole else {},
-            contents.extra.get("ground_truth", {}),
+            extra.get("neuron_names") or series.columns,
+            extra.get("latents", {}) if whole else {},
+            extra.get("ground_truth", {}),
             series.times,
         )
     except ValueError as error:
@@ -89,9 +91,9 @@ def neural_names(contents: Contents, asked: Names | None) -> list[str]:
     entries = contents.entries
     if asked is not None:
         return _matching(contents, asked, "neural")
+    if NEURAL in entries or NEURAL in contents.unread:
+        return _matching(contents, NEURAL, "neural")
     spikes = [name for name, entry in entries.items() if isinstance(entry, Spikes)]
-    if NEURAL in entries:
-        return [NEURAL]
     if len(spikes) == 1:
         return spikes
     said = [n for n, entry in entries.items() if isinstance(entry, Series) and entry.activity]
@@ -101,6 +103,10 @@ def neural_names(contents: Contents, asked: Names | None) -> list[str]:
     if len(entries) == 1 and could:
         return could
     among = f"it could be {_spell(could)}" if could else "nothing in it looks like activity"
+    if not could and entries:
+        among += f", it has {_spell(entries)}"
+    for name, why in list(contents.unread.items())[:3]:
+        among += f"; {name!r} cannot be used: {why}"
     raise ValueError(
         f"{contents.origin}: cannot tell which of its entries is the neural activity; say "
         f"neural=NAME; {among}"
@@ -116,7 +122,9 @@ def could_be_neural(entry: Entry) -> bool:
 
 def could_be_label(entry: Entry, activity: Entry | None = None) -> bool:
     """Whether an entry may be a label of the activity: not too wide, and on its clock."""
-    if not isinstance(entry, Series) or entry.values.shape[1] > _MOST_COLUMNS:
+    if not isinstance(entry, Series):
+        return False
+    if entry.values.shape[1] > _MOST_COLUMNS and not entry.label:
         return False
     if entry.values.dtype.kind not in "fiubUSO":
         return False
@@ -143,24 +151,36 @@ def _label_names(
         }
     if isinstance(asked, Mapping):
         return {
-            str(name): _matching(contents, parts, f"labels[{name!r}]")
+            str(name): _matching(contents, parts, f"labels[{str(name)!r}]")
             for name, parts in asked.items()
         }
+    if isinstance(asked, (list, tuple)) and not asked:
+        return {}
     return {name: [name] for name in _matching(contents, asked, "labels")}
 
 
 def _matching(contents: Contents, asked: Names, argument: str) -> list[str]:
     """Entries with these names; ``*`` stands for anything."""
+    patterns = [asked] if isinstance(asked, str) else list(asked) if np.iterable(asked) else []
+    if not patterns or not all(isinstance(each, (str, int)) for each in patterns):
+        raise TypeError(
+            f"{contents.origin}: {argument} must be a name or a list of names, got "
+            f"{one_line(asked)}"
+        )
     found: list[str] = []
-    for pattern in [asked] if isinstance(asked, str) else asked:
-        entries = contents.entries
-        names = [str(pattern)] if pattern in entries else []
-        names = names or [name for name in entries if fnmatchcase(name, str(pattern))]
+    for pattern in map(str, patterns):
+        there = [*contents.entries, *contents.unread]
+        names = [pattern] if pattern in there else [n for n in there if fnmatchcase(n, pattern)]
+        for name in names:
+            if name in contents.unread:
+                raise ValueError(
+                    f"{contents.origin}: {argument}={pattern!r} cannot be used: "
+                    f"{'' if name == pattern else f'{name!r} '}{contents.unread[name]}"
+                )
         if not names:
-            reason = contents.unread.get(str(pattern))
-            told = f"cannot be used: {reason}" if reason else "is not in it"
             raise ValueError(
-                f"{contents.origin}: {argument}={pattern!r} {told}; it has {_spell(list(entries))}"
+                f"{contents.origin}: {argument}={pattern!r} is not in it; it has "
+                f"{_spell(contents.entries)}"
             )
         found += [name for name in names if name not in found]
     return found
@@ -190,7 +210,7 @@ def _joined(contents: Contents, names: list[str], argument: str) -> Series | Spi
         )
     first = series[0]
     for name, other in zip(names, series, strict=True):
-        if not _same_times(first.times, other.times) or len(first.values) != len(other.values):
+        if not _same_times(first.times, other.times) or not _same_length(first, other):
             raise ValueError(
                 f"{contents.origin}: {names[0]!r} and {name!r} have different times and cannot be "
                 f"columns of one array; name one of them as {argument}"
@@ -220,8 +240,7 @@ def _intervals(contents: Contents, epochs: Any) -> Intervals | None:
     if epochs is None or isinstance(epochs, (Intervals, Epochs)):
         return epochs if isinstance(epochs, Intervals) else None
     if isinstance(epochs, str):
-        (name,) = _matching(contents, epochs, "epochs")[:1]
-        entry = contents.entries[name]
+        entry = contents.entries[_matching(contents, epochs, "epochs")[0]]
         if not isinstance(entry, Intervals):
             could = [n for n, e in contents.entries.items() if isinstance(e, Intervals)]
             have = f"it has {_spell(could)}" if could else "it has none"
@@ -235,7 +254,7 @@ def _intervals(contents: Contents, epochs: Any) -> Intervals | None:
             raise ValueError
     except (TypeError, ValueError):
         raise ValueError(
-            f"epochs must be a name, or a list of (start, stop) in seconds; got {epochs!r}"
+            f"epochs must be a name, or a list of (start, stop) in seconds; got {one_line(epochs)}"
         ) from None
     try:
         return Intervals(table[:, 0], table[:, 1])
@@ -244,34 +263,50 @@ def _intervals(contents: Contents, epochs: Any) -> Intervals | None:
 
 
 def _activity(
-    contents: Contents,
     activity: Series | Spikes,
     labels: Mapping[str, Series],
     within: Intervals | None,
     epochs: Any,
     bin_size: float | None,
 ) -> tuple[Series, Epochs]:
-    """The activity in bins or as it is, inside its epochs."""
+    """The activity in bins or as it is, inside its epochs: in seconds ``within``, or in samples."""
     if isinstance(activity, Spikes):
         if bin_size is None:
             raise ValueError("holds spike times; say bin_size in seconds, for instance 0.05")
-        return clock.bin_spikes(activity, within or _shared(activity, labels), bin_size)
+        if within is None and epochs is not None:
+            raise ValueError("holds spike times; give epochs in seconds, not in samples")
+        if within is None:
+            within = _shared(activity, _support(activity), labels)
+        return clock.bin_spikes(activity, within, bin_size)
     if activity.times is None:
         if bin_size is not None:
             raise ValueError("has no times: bin_size is in seconds and needs them")
-        rows = contents.extra.get("epochs") if epochs is None else epochs
-        if isinstance(rows, str):
-            raise ValueError(f"has no times: epochs={rows!r} is in seconds and needs them")
+        if isinstance(epochs, (str, Intervals)):
+            raise ValueError("has no times: such epochs are in seconds and need them")
+        rows = epochs if within is None else np.stack([within.starts, within.stops], 1).tolist()
         return activity, Epochs.check(rows, len(activity.values))
-    if bin_size is not None:
-        return clock.bin_series(activity, within or _shared(activity, labels), bin_size)
-    if epochs is None and "epochs" in contents.extra:
-        return activity, Epochs.check(contents.extra["epochs"], len(activity.values))
-    return clock.cut(activity, within)
+    rows = None
+    if within is None and epochs is not None:
+        rows = Epochs.check(epochs, len(activity.values))
+    if bin_size is None:
+        return clock.cut(activity, within) if rows is None else (activity, rows)
+    if within is None:
+        rows = rows or clock.stretches(activity, longest=bin_size)
+        support = clock.spans(activity.times, rows, activity.interval)
+        within = _shared(activity, support, labels)
+    return clock.bin_series(activity, within, bin_size)
 
 
-def _shared(activity: Series | Spikes, labels: Mapping[str, Series]) -> Intervals:
-    """The stretch of time in which there are activity and all labels."""
+def _support(spikes: Spikes) -> Intervals:
+    if spikes.support is None and spikes.start == spikes.stop:
+        raise ValueError(f"has spikes at {spikes.start:g} s only; say epochs, in seconds")
+    return spikes.support or Intervals(np.array([spikes.start]), np.array([spikes.stop]))
+
+
+def _shared(
+    activity: Series | Spikes, support: Intervals, labels: Mapping[str, Series]
+) -> Intervals:
+    """The stretches of time in which there are activity and all labels."""
     start, stop = _range(activity)
     for name, label in labels.items():
         if label.times is not None:
@@ -283,12 +318,18 @@ def _shared(activity: Series | Spikes, labels: Mapping[str, Series]) -> Interval
             half = label.interval / 2
             start = max(start, float(label.times[0]) - half)
             stop = min(stop, float(label.times[-1]) + half)
-    return Intervals(np.array([start]), np.array([stop]))
+    starts, stops = np.maximum(support.starts, start), np.minimum(support.stops, stop)
+    inside = starts < stops
+    if not inside.any():
+        raise ValueError("has no stretch of recording in which all labels are known; name fewer")
+    return Intervals(starts[inside], stops[inside])
 
 
 def _on_clock(
     label: Series, activity: Series | Spikes, series: Series, circular: bool
 ) -> NDArray[Any]:
+    if label.times is None and isinstance(activity, Series) and _same_length(label, activity):
+        label = replace(label, times=activity.times)
     if label.times is None or series.times is None:
         n = len(series.values)
         if len(label.values) != n or isinstance(activity, Spikes):
@@ -302,8 +343,6 @@ def _on_clock(
 
 def _range(entry: Entry) -> tuple[float, float]:
     if isinstance(entry, Spikes):
-        assert entry.start is not None
-        assert entry.stop is not None
         return entry.start, entry.stop
     if isinstance(entry, Intervals):
         return float(entry.starts[0]), float(entry.stops[-1])
@@ -313,14 +352,20 @@ def _range(entry: Entry) -> tuple[float, float]:
     return float(entry.times[0]) - half, float(entry.times[-1]) + half
 
 
-def _length(entry: Series | Spikes) -> int:
-    return len(entry.values) if isinstance(entry, Series) else -1
+def _same_length(first: Series, second: Series) -> bool:
+    return len(first.values) == len(second.values)
 
 
 def _same_times(first: Floats | None, second: Floats | None) -> bool:
     if first is None or second is None:
         return first is second
     return bool(np.array_equal(first, second))
+
+
+def one_line(value: Any, most: int = 80) -> str:
+    """What a user gave, short enough for an error."""
+    told = " ".join(repr(value).split())
+    return told if len(told) <= most else told[: most - 3] + "..."
 
 
 def _spell(names: Iterable[str], most: int = 12) -> str:

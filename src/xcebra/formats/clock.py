@@ -15,6 +15,8 @@ from xcebra.formats.contents import Floats, Intervals, Series, Spikes
 _MOST_INTERVALS = 5
 # Samples further apart than this many usual intervals belong to different epochs.
 _BREAK = 1.5
+# Moments closer than this share of a bin, or of the usual interval, are the same but for rounding.
+_ROUNDING = 1e-6
 
 
 def bin_edges(within: Intervals, width: float) -> list[Floats]:
@@ -26,7 +28,7 @@ def bin_edges(within: Intervals, width: float) -> list[Floats]:
         If none fits.
     """
     # A last bin that is whole but for rounding counts.
-    numbers = np.floor((within.stops - within.starts) / width + 1e-6).astype(int)
+    numbers = np.floor((within.stops - within.starts) / width + _ROUNDING).astype(int)
     edges = [
         start + width * np.arange(n + 1)
         for start, n in zip(within.starts, numbers, strict=True)
@@ -41,14 +43,26 @@ def bin_edges(within: Intervals, width: float) -> list[Floats]:
 
 
 def bin_spikes(spikes: Spikes, within: Intervals, width: float) -> tuple[Series, Epochs]:
-    """Number of spikes of each unit in each bin; times are the bins' centres."""
+    """Number of spikes of each unit in each bin; times are the bins' centres.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
     edges = bin_edges(within, width)
+    trains = spikes.trains.values()
     counts = np.concatenate(
         [
-            np.column_stack([np.diff(np.searchsorted(train, each)) for train in trains(spikes)])
+            np.column_stack([np.diff(_first(train, each, width)) for train in trains])
             for each in edges
         ]
     )
+    if not counts.any():
+        raise ValueError(
+            f"has no spike inside the epochs: it runs from {spikes.start:g} to {spikes.stop:g} s, "
+            f"they from {within.starts[0]:g} to {within.stops[-1]:g} s; are they on one clock?"
+        )
     series = Series(counts.astype(np.float32), _centres(edges), tuple(spikes.trains), True)
     return series, _epochs([len(each) - 1 for each in edges])
 
@@ -65,7 +79,7 @@ def bin_series(series: Series, within: Intervals, width: float) -> tuple[Series,
     edges = bin_edges(within, width)
     sums = []
     for each in edges:
-        first = np.searchsorted(series.times, each)
+        first = _first(series.times, each, width)
         sizes = np.diff(first)
         if (sizes == 0).any():
             at = int(np.flatnonzero(sizes == 0)[0])
@@ -91,14 +105,13 @@ def cut(series: Series, within: Intervals | None) -> tuple[Series, Epochs]:
     """
     assert series.times is not None
     times = series.times
-    breaks = np.flatnonzero(np.diff(times) > _BREAK * series.interval) + 1
+    whole = stretches(series)
     if within is None:
-        borders = np.concatenate([[0], breaks, [len(times)]])
-        return series, _epochs(np.diff(borders).tolist())
-    firsts, lasts = (
-        np.searchsorted(times, within.starts),
-        np.searchsorted(times, within.stops, side="right"),
-    )
+        return series, whole
+    breaks = whole.starts[1:]
+    slack = _ROUNDING * series.interval
+    firsts = np.searchsorted(times, within.starts - slack)
+    lasts = np.searchsorted(times, within.stops + slack, side="right")
     # Intervals that touch do not share a sample.
     firsts[1:] = np.maximum(firsts[1:], lasts[:-1])
     parts, lengths = [], []
@@ -110,16 +123,34 @@ def cut(series: Series, within: Intervals | None) -> tuple[Series, Epochs]:
     rows = np.concatenate(parts)
     if len(rows) == 0:
         raise ValueError(
-            f"has no sample inside the epochs: it runs from {times[0]:g} s to {times[-1]:g} s, "
-            f"they from {within.starts[0]:g} s to {within.stops[-1]:g} s; are they on one clock?"
+            f"has no sample inside the epochs: it runs from {times[0]:g} to {times[-1]:g} s, "
+            f"they from {within.starts[0]:g} to {within.stops[-1]:g} s; are they on one clock?"
         )
     kept = Series(series.values[rows], times[rows], series.columns, series.activity)
     return kept, _epochs(lengths)
 
 
+def stretches(series: Series, longest: float = 0.0) -> Epochs:
+    """Samples without a pause between them; one up to ``longest`` seconds is none."""
+    assert series.times is not None
+    pause = np.diff(series.times) > max(_BREAK * series.interval, longest)
+    borders = np.concatenate([[0], np.flatnonzero(pause) + 1, [len(pause) + 1]])
+    return _epochs(np.diff(borders).tolist())
+
+
+def spans(times: Floats, epochs: Epochs, interval: float) -> Intervals:
+    """When epochs of samples begin and end: half an interval beyond their samples."""
+    starts = times[epochs.starts] - interval / 2
+    stops = times[epochs.stops - 1] + interval / 2
+    # Those that touch share their border, whatever the rounding.
+    touch = starts[1:] < stops[:-1] + _ROUNDING * interval
+    stops[:-1][touch] = starts[1:][touch]
+    return Intervals(starts, stops)
+
+
 def smoothed(series: Series, epochs: Epochs, width: float) -> Series:
     """Convolved with a Gaussian whose standard deviation is ``width`` seconds, epoch by epoch."""
-    values = np.empty(series.values.shape, np.float32)
+    values = np.array(series.values, np.float32)
     for start, stop in epochs.pairs():
         values[start:stop] = gaussian_filter1d(
             np.asarray(series.values[start:stop], dtype=np.float64),
@@ -157,7 +188,7 @@ def sample(series: Series, at: Floats, circular: bool = False) -> NDArray[Any]:
             f"{at[0]:g} s to {at[-1]:g} s: they are not on one clock"
         )
     nearest = np.where(at - times[before] <= times[after] - at, before, after)
-    exact = np.abs(times[nearest] - at) <= 1e-9
+    exact = np.abs(times[nearest] - at) <= _ROUNDING * series.interval
     gap = times[after] - times[before] > _MOST_INTERVALS * series.interval
     known &= ~gap | exact | (np.abs(times[nearest] - at) <= slack)
     if values.dtype.kind != "f":
@@ -167,21 +198,18 @@ def sample(series: Series, at: Floats, circular: bool = False) -> NDArray[Any]:
     share = np.clip((at - times[before]) / span, 0.0, 1.0)[:, None]
     between = ~exact & ~gap & (at >= times[0]) & (at <= times[-1])
     low, high = (values[each].astype(np.float64) for each in (before, after))
-    if circular and values.shape[1] == 1:
-        turn = (high - low + np.pi) % (2 * np.pi) - np.pi
-        mixed = low + share * turn
-    else:
-        mixed = low + share * (high - low)
-        if circular:
-            mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
+    # What has no middle, infinities and opposite directions, is missing there.
+    with np.errstate(invalid="ignore"):
+        if circular and values.shape[1] == 1:
+            turn = (high - low + np.pi) % (2 * np.pi) - np.pi
+            mixed = low + share * turn
+        else:
+            mixed = low + share * (high - low)
+            if circular:
+                mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
     found[between] = mixed[between]
     found[~known] = np.nan
     return found
-
-
-def trains(spikes: Spikes) -> list[Floats]:
-    """Spike times, unit by unit."""
-    return list(spikes.trains.values())
 
 
 def _nearest(values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
@@ -195,6 +223,11 @@ def _nearest(values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
         f"holds names, and is missing at {int((~known).sum())} of {len(known)} samples of the "
         "neural activity; choose epochs in which it is known"
     )
+
+
+def _first(times: Floats, edges: Floats, width: float) -> NDArray[np.intp]:
+    """Where each bin begins; what lies on an edge but for rounding belongs to the bin after it."""
+    return np.searchsorted(times, edges - _ROUNDING * width)
 
 
 def _centres(edges: list[Floats]) -> Floats:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.recording import from_objects
+
 Floats = NDArray[np.float64]
 
 
@@ -23,17 +25,22 @@ class Series:
         Seconds, strictly increasing. Without them a row is a moment, and rows of all series
         without times are the same moments.
     columns : tuple of str, optional
-    activity : bool
-        Whether its source says that these are neurons.
+    activity, label : bool
+        Whether its source says that these are neurons, or that it is a label.
     """
 
     values: NDArray[Any]
     times: Floats | None = None
     columns: tuple[str, ...] = ()
     activity: bool = False
+    label: bool = False
 
     def __post_init__(self) -> None:
         values = self.values[:, None] if self.values.ndim == 1 else self.values
+        if isinstance(values, np.ndarray) and values.dtype == object:
+            if any(isinstance(value, (list, tuple, np.ndarray)) for value in values.flat):
+                raise ValueError("has lists in its rows; trials are for Recording.from_trials")
+            values = from_objects(values)
         set_ = object.__setattr__
         set_(self, "values", values)
         if values.ndim != 2 or values.shape[1] == 0:
@@ -62,13 +69,14 @@ class Spikes:
     Parameters
     ----------
     trains : mapping of str to ndarray
-    start, stop : float, optional
-        When recording began and ended; the first and the last spike if not known.
+    support : Intervals, optional
+        When there was recording; from the first to the last spike if not known.
     """
 
     trains: Mapping[str, Floats]
-    start: float | None = None
-    stop: float | None = None
+    support: Intervals | None = None
+    start: float = field(init=False)
+    stop: float = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.trains:
@@ -88,9 +96,11 @@ class Spikes:
             raise ValueError("is empty: no unit has a spike")
         set_ = object.__setattr__
         set_(self, "trains", trains)
-        if self.start is None:
+        if self.support is not None:
+            set_(self, "start", float(self.support.starts[0]))
+            set_(self, "stop", float(self.support.stops[-1]))
+        else:
             set_(self, "start", min(float(train[0]) for train in spikes))
-        if self.stop is None:
             set_(self, "stop", max(float(train[-1]) for train in spikes))
 
 
@@ -136,7 +146,8 @@ class Contents:
     unread : mapping of str to str
         Names of what is there and cannot be used, with the reason.
     extra : mapping
-        What only our own files have: names of neurons, epochs in samples, known wiring.
+        What only our own files have: names of neurons, epochs in samples, known wiring; and
+        ``of``, the entry that they belong to.
     """
 
     origin: str

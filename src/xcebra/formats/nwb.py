@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.formats.contents import Contents, Entry, Series
-from xcebra.formats.objects import from_pynapple
+from xcebra.formats.clock import spans
+from xcebra.formats.contents import Contents, Entry, Intervals, Series, Spikes, check_times
 from xcebra.recording import Recording
 from xcebra.storage import atomically
 
 # Types of NWB whose columns are neurons.
 _ACTIVITY = ("RoiResponseSeries",)
 _TRUTH = "ground_truth"
+_NAMES = "neuron_names"
 
 
 @contextmanager
@@ -34,58 +35,81 @@ def open_nwb(path: Path) -> Iterator[Contents]:
     """
     try:
         import pynapple
-        import pynwb  # noqa: F401
+        from pynwb import NWBHDF5IO
     except ImportError as error:
         raise ImportError(
             f"{path}: reading it needs pynapple and pynwb; install them with: "
             "pip install 'xcebra[nwb]'"
         ) from error
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            opened = pynapple.NWBFile(str(path))
-    except Exception as error:
-        told = " ".join(str(error).split())
-        raise ValueError(
-            f"{path}: is damaged or no NWB file ({told}); write or download it again"
-        ) from None
-    try:
+    with ExitStack() as stack:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                io = stack.enter_context(NWBHDF5IO(str(path), "r"))
+                opened = pynapple.NWBFile(io.read())
+        except Exception as error:
+            told = " ".join(str(error).split())
+            raise ValueError(
+                f"{path}: is damaged or no NWB file ({told}); write or download it again"
+            ) from None
         yield _contents(opened, path)
-    finally:
-        opened.close()
 
 
 def _contents(opened: Any, path: Path) -> Contents:
     entries: dict[str, Entry] = {}
     unread: dict[str, str] = {}
-    for name in opened:
+    for name in sorted(opened):
         try:
-            with warnings.catch_warnings(record=True) as told:
-                warnings.simplefilter("always")
-                entry = from_pynapple(opened[name])
-            for each in told:
-                if "sorted" in str(each.message):
-                    raise ValueError("has times that go back; times must increase: sort them")
-            kind = type(opened.nwb.objects[opened.key_to_id[name]]).__name__
-            if isinstance(entry, Series) and kind in _ACTIVITY:
-                entry = Series(entry.values, entry.times, entry.columns, activity=True)
-            entries[name] = entry
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                entries[name] = _entry(opened.nwb.objects[opened.key_to_id[name]], opened, name)
         except Exception as error:
             unread[name] = " ".join(str(error).split()) or type(error).__name__
     if not entries:
         reasons = "; ".join(f"{name!r} {why}" for name, why in unread.items())
         raise ValueError(f"{path}: has nothing over time in it{': ' if reasons else ''}{reasons}")
-    return Contents(str(path), entries, unread, {_TRUTH: _truth(opened.nwb)})
+    return Contents(str(path), entries, unread, _own(opened.nwb))
 
 
-def _truth(nwb: Any) -> dict[str, NDArray[np.bool_]]:
-    """Known wiring of a simulated recording, if the file has it."""
-    if _TRUTH not in (nwb.scratch or {}):
-        return {}
-    table = nwb.scratch[_TRUTH]
-    return {name: np.asarray(table[name].data[:], dtype=bool) for name in table.colnames}
+def _entry(found: Any, opened: Any, name: str) -> Entry:
+    """What is in the file as it is: pynapple, which knows names and columns, mends times."""
+    from pynwb.base import TimeSeries
+    from pynwb.epoch import TimeIntervals
+    from pynwb.misc import AnnotationSeries, Units
+
+    if isinstance(found, TimeIntervals):
+        return Intervals(found["start_time"].data[:], found["stop_time"].data[:])
+    if isinstance(found, Units):
+        return Spikes(dict(zip(map(str, found.id[:]), found["spike_times"][:], strict=True)))
+    if isinstance(found, AnnotationSeries) or not isinstance(found, TimeSeries):
+        raise TypeError(f"is a {type(found).__name__}, which is no series of columns")
+    if len(found.data) == 0:
+        raise ValueError("is empty: it has no samples")
+    times = found.timestamps
+    if times is None:
+        times = found.starting_time + np.arange(len(found.data)) / found.rate
+    times = check_times(times[:], len(found.data))
+    values = found.data[:] if found.data.ndim == 1 else found.data
+    if values.dtype == object:
+        values = np.array([_text(value) for value in values[:].flat]).reshape(found.data.shape)
+    columns = getattr(opened[name], "columns", ())
+    return Series(values, times, tuple(map(str, columns)), type(found).__name__ in _ACTIVITY)
+
+
+def _own(nwb: Any) -> dict[str, Any]:
+    """What only our own files have: names of neurons and, if simulated, known wiring."""
+    scratch = nwb.scratch or {}
+    extra: dict[str, Any] = {"of": "units" if nwb.units is not None else "neural"}
+    if _NAMES in scratch:
+        extra[_NAMES] = tuple(_text(name) for name in scratch[_NAMES].data[:])
+    if _TRUTH in scratch:
+        table = scratch[_TRUTH]
+        extra[_TRUTH] = {n: np.asarray(table[n].data[:], dtype=bool) for n in table.colnames}
+    return extra
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def write_nwb(
@@ -100,20 +124,22 @@ def write_nwb(
     from pynwb import NWBHDF5IO, NWBFile, TimeSeries
     from pynwb.behavior import BehavioralTimeSeries
 
-    assert recording.time is not None
-    time = recording.time
-    width = float(np.median(np.diff(time)))
+    time, names = recording.time, recording.neuron_names
+    if time is None:
+        raise ValueError(f"{path}: NWB has the time of each sample; give the Recording its time")
+    for name in recording.labels:
+        if set(name) & set("/:"):
+            raise ValueError(f"{path}: NWB has no names with / or :, such as {name!r}; rename it")
+    numbered = tuple(map(str, range(recording.n_neurons)))
+    width = Series(recording.neural, time).interval
     nwb = NWBFile(
         session_description=description,
         identifier=Path(path).stem,
         session_start_time=datetime(2000, 1, 1, tzinfo=UTC),
     )
     if spikes:
-        names = recording.neuron_names
-        for i in range(recording.n_neurons):
-            nwb.add_unit(
-                spike_times=_spread(recording.neural[:, i], time, width), id=_number(names, i)
-            )
+        for i, name in enumerate(names):
+            nwb.add_unit(spike_times=_spread(name, recording.neural[:, i], time, width), id=i)
     else:
         nwb.add_acquisition(
             TimeSeries(name="neural", data=recording.neural, unit="a.u.", timestamps=time)
@@ -125,9 +151,11 @@ def write_nwb(
     ]
     if series:
         behaviour.add(BehavioralTimeSeries(time_series=series))
-    for start, stop in recording.epochs.pairs():
-        first, last = time[start] - width / 2, time[stop - 1] + width / 2
-        nwb.add_epoch(round(float(first), 9), round(float(last), 9))
+    within = spans(time, recording.epochs, width)
+    for start, stop in zip(within.starts, within.stops, strict=True):
+        nwb.add_epoch(round(float(start), 9), round(float(stop), 9))
+    if names != numbered:
+        nwb.add_scratch(list(names), name=_NAMES, description="names of the neurons")
     if recording.ground_truth:
         columns = [
             VectorData(name=name, description=f"connected to {name}", data=np.asarray(connected))
@@ -141,13 +169,16 @@ def write_nwb(
             io.write(nwb)
 
 
-def _spread(counts: NDArray[Any], time: NDArray[np.float64], width: float) -> NDArray[np.float64]:
+def _spread(
+    name: str, counts: NDArray[Any], time: NDArray[np.float64], width: float
+) -> NDArray[np.float64]:
     numbers = counts.astype(np.int64)
+    if (wrong := np.flatnonzero((numbers != counts) | (numbers < 0))).size:
+        raise ValueError(
+            f"spikes=True needs whole numbers of spikes, but neuron {name!r} has "
+            f"{counts[wrong[0]]:g} at sample {wrong[0]}; write it with spikes=False"
+        )
     starts = np.repeat(time - width / 2, numbers)
     first = np.repeat(np.cumsum(numbers) - numbers, numbers)
     rank = np.arange(len(starts)) - first
     return starts + width * (rank + 0.5) / np.repeat(numbers, numbers)
-
-
-def _number(names: tuple[str, ...], i: int) -> int:
-    return int(names[i]) if names[i].isdigit() else i

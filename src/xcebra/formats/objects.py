@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from xcebra.formats.contents import Contents, Entry, Floats, Intervals, Series, Spikes
+from xcebra.formats.contents import (
+    Contents,
+    Entry,
+    Floats,
+    Intervals,
+    Series,
+    Spikes,
+    check_times,
+)
 
 TIME_NAMES = ("time", "times", "timestamp", "timestamps")
 _ORIGIN = "the data"
@@ -23,19 +32,24 @@ def from_object(source: Any) -> Contents:
     """
     if isinstance(source, Contents):
         return source
-    if isinstance(source, Mapping):
-        return Contents(_ORIGIN, {str(n): _named(str(n), value) for n, value in source.items()})
     kind = _kind(source)
     if kind == "pandas.DataFrame":
         return from_frame(source, _ORIGIN)
-    if kind == "xarray.Dataset":
-        entries = {
-            str(name): _named(str(name), array)
-            for name, array in source.data_vars.items()
-            if array.ndim in (1, 2)
-        }
-        return Contents(_ORIGIN, entries)
-    return Contents(_ORIGIN, {"neural": _named("neural", source)})
+    if not isinstance(source, Mapping) or kind == "pynapple.TsGroup":
+        return Contents(_ORIGIN, {"neural": _named("neural", source)})
+    if isinstance(source, dict):
+        return Contents(_ORIGIN, {str(n): _named(str(n), value) for n, value in source.items()})
+    # Others hold what there is, not what was chosen: a Dataset, a file that pynapple opened.
+    entries: dict[str, Entry] = {}
+    unread: dict[str, str] = {}
+    for name in source:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                entries[str(name)] = entry_of(source[name])
+        except (ValueError, TypeError) as error:
+            unread[str(name)] = str(error)
+    return Contents(_ORIGIN, entries, unread)
 
 
 def entry_of(value: Any) -> Entry:
@@ -46,17 +60,25 @@ def entry_of(value: Any) -> Entry:
     if kind.startswith("pynapple."):
         return from_pynapple(value)
     if kind == "pandas.DataFrame":
-        columns = tuple(map(str, value.columns))
-        return Series(_plain(value), _times_of_index(value.index), columns)
+        times, table = _clocked(value)
+        reason = _unusable(table)
+        if reason:
+            raise ValueError(reason)
+        return Series(_plain(table), times, tuple(map(str, table.columns)))
     if kind == "pandas.Series":
-        return Series(_plain(value), _times_of_index(value.index))
+        return Series(_plain(value), _seconds(value.index.to_numpy()))
     if kind == "xarray.DataArray":
         return _from_data_array(value)
     if isinstance(value, tuple) and len(value) == 2:
         return Series(np.asarray(value[1]), np.asarray(value[0]))
     if isinstance(value, Mapping):
         return Spikes({str(name): np.asarray(train) for name, train in value.items()})
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    try:
+        array = np.asanyarray(value)
+    except ValueError:
+        raise ValueError(
+            "has rows of different lengths; trials are for Recording.from_trials"
+        ) from None
     if array.ndim == 0:
         raise TypeError(f"is {type(value).__name__}, which is no series, spike times or intervals")
     return Series(array)
@@ -66,13 +88,12 @@ def from_pynapple(value: Any) -> Entry:
     """An entry from one of pynapple's objects."""
     kind = type(value).__name__
     if kind == "TsGroup":
-        support = value.time_support
         trains = {str(index): value[index].times() for index in value.index}
-        return Spikes(trains, float(support.start[0]), float(support.end[-1]))
+        return Spikes(trains, _support(value))
     if kind == "Ts":
-        return Spikes({"0": value.times()})
+        return Spikes({"0": value.times()}, _support(value))
     if kind == "IntervalSet":
-        return Intervals(np.asarray(value.start), np.asarray(value.end))
+        return _intervals(value)
     if kind in ("Tsd", "TsdFrame"):
         columns = tuple(map(str, value.columns)) if kind == "TsdFrame" else ()
         values = value.d if value.d.ndim == 2 else np.asarray(value.d)
@@ -85,24 +106,22 @@ def from_frame(frame: Any, origin: str) -> Contents:
 
     A column called time, or an index of numbers that are not whole, is the clock in seconds.
     """
-    times = _times_of_index(frame.index)
-    clocks = [name for name in frame.columns if str(name).lower() in TIME_NAMES]
-    if clocks:
-        times = frame[clocks[0]].to_numpy()
-    groups: dict[str, list[Any]] = {}
-    for name in frame.columns:
-        if name not in clocks[:1]:
-            own = name[0] if isinstance(name, tuple) else str(name).split("/")[0]
-            groups.setdefault(str(own), []).append(name)
     entries: dict[str, Entry] = {}
     unread: dict[str, str] = {}
     try:
+        times, table = _clocked(frame)
+        if times is not None:
+            times = check_times(times, len(table))
+        groups: dict[str, list[Any]] = {}
+        for name in table.columns:
+            own = name[0] if isinstance(name, tuple) else str(name).split("/")[0]
+            groups.setdefault(str(own), []).append(name)
         for group, names in groups.items():
             told = [
                 str(n[-1] if isinstance(n, tuple) else n).removeprefix(f"{group}/") for n in names
             ]
-            part = frame[names]
-            reason = _mixed(part)
+            part = table[names]
+            reason = _unusable(part)
             if reason:
                 unread[group] = reason
                 continue
@@ -110,6 +129,30 @@ def from_frame(frame: Any, origin: str) -> Contents:
     except ValueError as error:
         raise ValueError(f"{origin}: {error}") from None
     return Contents(origin, entries, unread)
+
+
+def _clocked(frame: Any) -> tuple[Floats | None, Any]:
+    """A table's times, and the table without them."""
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise ValueError(f"has two columns called {str(twice)!r}; rename one of them")
+    clocks = [name for name in frame.columns if str(name).lower() in TIME_NAMES]
+    if not clocks:
+        return _seconds(frame.index.to_numpy()), frame
+    times = frame[clocks[0]].to_numpy()
+    return times if times.dtype.kind != "m" else _seconds(times), frame.drop(columns=clocks[0])
+
+
+def _support(value: Any) -> Intervals | None:
+    return _intervals(value.time_support) if len(value.time_support) else None
+
+
+def _intervals(value: Any) -> Intervals:
+    starts, stops = np.array(value.start), np.array(value.end)
+    # pynapple takes a microsecond off where intervals touch.
+    touch = starts[1:] - stops[:-1] < 1.5e-6
+    stops[:-1][touch] = starts[1:][touch]
+    return Intervals(starts, stops)
 
 
 def _from_data_array(array: Any) -> Series:
@@ -142,10 +185,6 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-def _times_of_index(index: Any) -> Floats | None:
-    return _seconds(index.to_numpy())
-
-
 def _seconds(values: Any) -> Floats | None:
     """Numbers that are not whole as they are, durations in seconds; anything else is no clock."""
     if values.dtype.kind == "m":
@@ -156,22 +195,26 @@ def _seconds(values: Any) -> Floats | None:
 def _plain(table: Any) -> Any:
     """A table's values; text as text."""
     values = table.to_numpy()
-    if values.dtype.kind not in "fiub":
-        values = np.asarray(values, dtype=object)
-    return values
+    return values if values.dtype.kind in "fiub" else np.asarray(values, dtype=object)
 
 
-def _mixed(frame: Any) -> str:
-    """Why columns cannot be used: text among numbers; empty if they can."""
+def _unusable(frame: Any) -> str:
+    """Why columns cannot be used: text among numbers, or neither of them; empty if they can."""
     for name in frame.columns:
         values = frame[name].to_numpy()
-        if values.dtype.kind in "fiubmM":
+        if values.dtype.kind in "fiub":
             continue
-        missing = frame[name].isna().to_numpy()
-        numbers = np.array([_is_number(value) for value in values], dtype=bool)
-        if (numbers & ~missing).any() and (~numbers & ~missing).any():
-            at = int(np.flatnonzero(~numbers & ~missing)[0])
-            return f"column {str(name)!r} has {values[at]!r} among numbers, first in row {at}"
+        where = f"column {str(name)!r}"
+        if values.dtype.kind in "mM":
+            return f"{where} holds dates or durations; give them in seconds, as numbers"
+        known = values[~frame[name].isna().to_numpy()]
+        numbers = np.array([_is_number(value) for value in known], dtype=bool)
+        for value in known[~numbers]:
+            if not isinstance(value, str):
+                return f"{where} holds {type(value).__name__}, neither numbers nor names"
+            if numbers.any():
+                at = int(np.flatnonzero(values == value)[0])
+                return f"{where} has {value!r} among numbers, first in row {at}; mend it"
     return ""
 
 
