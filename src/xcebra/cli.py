@@ -387,7 +387,7 @@ class _one_line_errors:
         self._caught = warnings.catch_warnings()
         self._caught.__enter__()
         warnings.simplefilter("always", XcebraWarning)
-        warnings.showwarning = _say_warning
+        warnings.showwarning = _say_warning  # type: ignore[assignment]
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._caught.__exit__(None, None, None)
