@@ -97,8 +97,8 @@ class Recording:
         >>> import numpy as np, xcebra
         >>> trials = [np.zeros((5, 3)), np.ones((7, 3))]
         >>> rec = xcebra.Recording.from_trials(trials, {"reward": [0.0, 1.0]})
-        >>> rec.neural.shape, rec.epochs.pairs(), rec.labels["reward"].sum()
-        ((12, 3), [(0, 5), (5, 12)], 7.0)
+        >>> rec.neural.shape, rec.epochs.pairs(), int(rec.labels["reward"].sum())
+        ((12, 3), [(0, 5), (5, 12)], 7)
         """
         trials = list(neural) if np.iterable(neural) else []
         if not trials:

@@ -138,7 +138,7 @@ def test_the_report_is_one_page_with_its_pictures_inside(journey, tmp_path):
         scores={"auROC": 1.0},
     ).read_text()
     assert "A &lt;tagged&gt; title" in page
-    assert not re.findall(r"(?:src|href)=\"(?!data:)", page)
+    assert not re.findall(r"(?:src|href)=\"(?!data:|#)", page)
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["report.html"]
 
 
