@@ -34,10 +34,12 @@ html_theme = "pydata_sphinx_theme"
 html_title = "xcebra"
 html_theme_options = {
     "show_prev_next": False,
+    "header_links_before_dropdown": 7,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"quickstart": [], "trust": [], "coming_from_cebra": []}
+# Pages without others below them have no use for a list of those.
+html_sidebars = {page: [] for page in ("index", "quickstart", "trust", "coming_from_cebra", "api")}
 html_show_sourcelink = False
