@@ -165,7 +165,7 @@ def dimensions(rows: Sequence[Row]) -> dict[str, Figure]:
         for r in grid
     }
     _grid(axes[2], consistency, "hybrid: consistency (%)")
-    _grid(axes[4], aurocs, f"hybrid: auROC (%)\n{TITLES[best]}")
+    _grid(axes[4], aurocs, "hybrid: auROC (%), default map")
     return {"dimensions": figure}
 
 
