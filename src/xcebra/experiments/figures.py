@@ -165,7 +165,7 @@ def dimensions(rows: Sequence[Row]) -> dict[str, Figure]:
         for r in grid
     }
     _grid(axes[2], consistency, "hybrid: consistency (%)")
-    _grid(axes[4], aurocs, "hybrid: auROC (%), default map")
+    _grid(axes[4], aurocs, "hybrid: auROC (%), ours")
     return {"dimensions": figure}
 
 
@@ -285,9 +285,11 @@ def _grid(ax: Axes, values: Mapping[tuple[int, int], float], title: str) -> None
     dims = sorted({n for pair in values for n in pair})
     table = np.array([[values.get((a, b), np.nan) for b in dims] for a in dims])
     ax.imshow(table, cmap="viridis")
+    middle = (np.nanmin(table) + np.nanmax(table)) / 2
     for (i, j), value in np.ndenumerate(table):
         if np.isfinite(value):
-            ax.text(j, i, f"{value:.1f}", ha="center", va="center", color="w", fontsize="small")
+            ink = "k" if value > middle else "w"
+            ax.text(j, i, f"{value:.1f}", ha="center", va="center", color=ink, fontsize="small")
     ax.set_xticks(range(len(dims)), list(map(str, dims)))
     ax.set_yticks(range(len(dims)), list(map(str, dims)))
 
