@@ -10,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+import torch
 import typer
 
 from xcebra import __version__
@@ -38,6 +40,7 @@ Simulation = StrEnum("Simulation", {"synthetic": "synthetic"})
 
 MAP, REPORT = "map.nc", "report.html"
 _N_SHOWN = 5
+_HEAD = ("name", "could be", "what", "when")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
@@ -78,9 +81,6 @@ def inspect(
             typer.echo("  ".join([*cells, line[3]]).rstrip())
 
 
-_HEAD = ("name", "could be", "what", "when")
-
-
 @app.command()
 def simulate(
     kind: Annotated[Simulation, typer.Argument(help="What to simulate.")],
@@ -110,8 +110,8 @@ def simulate(
             counts=counts,
             seed=seed,
         )
-        time = [(i + 0.5) * interval for i in range(recording.n_times)]
-        recording = replace(recording, time=time)  # type: ignore[arg-type]
+        centres = interval * (np.arange(recording.n_times) + 0.5)
+        recording = replace(recording, time=centres.astype(np.float64))
         write(recording, out, spikes=counts, about=f"simulated by xcebra: {kind}, seed {seed}")
         if not quiet:
             typer.echo(
@@ -180,7 +180,6 @@ def fit(
         source = _changed(
             before.recording,
             file=None if file is None else str(file),
-            sha256=None,
             labels=tuple(label) if label else None,
             neural=tuple(neural) if neural else None,
             epochs=epochs,
@@ -206,8 +205,6 @@ def fit(
         }
         model = {**before.model, **{k: v for k, v in given.items() if v is not None}}
         if threads is not None:
-            import torch
-
             torch.set_num_threads(threads)
         run = make_run(
             Settings(source, model), out, progress=not quiet and not as_json, overwrite=overwrite

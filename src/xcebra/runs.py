@@ -10,14 +10,12 @@ from __future__ import annotations
 import hashlib
 import inspect
 import platform
-import time
 import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ import tomli_w
 from xcebra.caveats import InterruptedFitWarning
 from xcebra.estimator import XCEBRA
 from xcebra.formats import read, write
+from xcebra.provenance import made_with, now
 from xcebra.recording import Recording
 from xcebra.storage import atomically
 
@@ -35,7 +34,6 @@ SETTINGS, RECORDING, MODEL, CHECKPOINT = (
     "model.safetensors",
     "checkpoint.safetensors",
 )
-_PACKAGES = ("xcebra", "torch", "numpy", "numba", "scikit-learn", "scipy")
 _MODEL = tuple(n for n in inspect.signature(XCEBRA).parameters if n != "progress")
 
 
@@ -265,9 +263,9 @@ def _write_settings(folder: Path, settings: Settings, model: XCEBRA | None = Non
     if model is not None:
         table["resolved"] = _said(model.config_)
         table["made_with"] = {
-            **{name: version(name) for name in _PACKAGES},
+            **made_with(),
             "python": platform.python_version(),
-            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "finished": now(),
         }
     with atomically(folder / SETTINGS) as partial:
         partial.write_text(tomli_w.dumps(table), encoding="utf-8")

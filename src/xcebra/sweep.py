@@ -29,9 +29,10 @@ from typing import Any
 import joblib
 import torch
 from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
-from tqdm import tqdm
 
 from xcebra.checks import number, raise_if
+from xcebra.progress import bar
+from xcebra.provenance import made_with, now
 
 Row = dict[str, Any]
 Work = Callable[[Any], dict[str, Any]]
@@ -40,7 +41,6 @@ Outcome = tuple[Any, str | None, str]
 
 _MOST_DEATHS = 3
 _CONNECT_SECONDS = 15
-_PACKAGES = ("xcebra", "torch", "numpy", "numba", "scikit-learn")
 _THREAD_SETTINGS = ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR", "BLIS")
 
 
@@ -147,15 +147,15 @@ def sweep(
     if left:
         with _workers(jobs, dask) as run:
             rows.make_room()
-            bar = tqdm(total=len(items), initial=len(done), disable=not progress, unit="fit")
-            with bar, closing(run(work, left)) as outcomes:
+            shown = bar(len(items), progress, initial=len(done), unit="fit")
+            with shown, closing(run(work, left)) as outcomes:
                 for item, line, error in outcomes:
                     if line is None:
                         failures.append((item, error))
                         continue
                     rows.append(line)
                     done[key(item)] = json.loads(line)
-                    bar.update()
+                    shown.update()
     if failures:
         item, error = failures[0]
         raise SweepError(
@@ -177,13 +177,13 @@ def _attempt(work: Work, item: Any, threads: int) -> tuple[str | None, str]:
             "item": asdict(item),
             "found": found,
             "seconds": round(time.perf_counter() - started, 2),
-            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "finished": now(),
             "machine": {
                 "system": f"{platform.system()} {platform.machine()}",
                 "cores": joblib.cpu_count(),
                 "threads": threads,
             },
-            "made_with": {name: version(name) for name in _PACKAGES},
+            "made_with": made_with(),
         }
         return json.dumps(row), ""
     except (Exception, SystemExit):

@@ -88,6 +88,21 @@ def test_notebooks_are_committed_with_their_outputs(path):
     assert sum("image/png" in o.get("data", {}) for o in outputs) >= 1
 
 
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/**/*.md", "docs/**/*.ipynb"]
+)
+def test_links_lead_to_files_that_are_there(page):
+    """The site is built without this check, since results lie outside of it."""
+    root = DOCS.parent
+    found = [path for path in root.glob(page) if "_build" not in path.parts]
+    assert found
+    for path in found:
+        for link in re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", path.read_text()):
+            # What has no dot is a formula: A[i](t).
+            if "." in link and "://" not in link:
+                assert (path.parent / link).exists(), f"{path.name}: {link}"
+
+
 def test_every_page_is_in_the_table_of_contents():
     pages = [
         p for kind in ("md", "ipynb") for p in DOCS.glob(f"**/*.{kind}") if "_build" not in p.parts

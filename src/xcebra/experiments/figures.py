@@ -180,7 +180,7 @@ def hard(rows: Sequence[Row]) -> dict[str, Figure]:
         all_axes, (("z2", "z2 observed"), ("z1", "z2 not observed")), strict=True
     ):
         for at, case in enumerate(HARD):
-            group = [row for item in case.items(observed) for row in like(rows, item)]
+            group = like(rows, *case.items(observed))
             # The default last: it lies on top of those it equals.
             for name, colour in reversed(COLOURS.items()):
                 value = summed(group, name, "entries")

@@ -80,12 +80,11 @@ def with_batch(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def like(rows: Sequence[Row], item: Any) -> list[Row]:
-    """Rows of the same work as an item's, on whatever recording."""
-    kind, wanted = type(item).__name__, asdict(item)
-    return [
-        row
-        for row in rows
-        if row["kind"] == kind
-        and {**row["item"], "data": {**row["item"]["data"], "seed": item.data.seed}} == wanted
-    ]
+def like(rows: Sequence[Row], *items: Any) -> list[Row]:
+    """Rows of the same work as one of the items, on whatever recording."""
+    return [row for item in items for row in rows if _is_like(row, item)]
+
+
+def _is_like(row: Row, item: Any) -> bool:
+    data = {**row["item"]["data"], "seed": item.data.seed}
+    return row["kind"] == type(item).__name__ and {**row["item"], "data": data} == asdict(item)

@@ -253,7 +253,7 @@ def _hard_table(rows: Sequence[Row], observed: str, title: str, score: str, unit
     names = [*MAPS, "encoding model"] if observed == "z2" else list(MAPS)
     lines = []
     for case in HARD:
-        group = [row for item in case.items(observed) for row in like(rows, item)]
+        group = like(rows, *case.items(observed))
         values = {name: summed(group, name, score) for name in names}
         means = [v.mean for v in values.values() if v is not None]
         if not means:
@@ -294,7 +294,7 @@ def _hard_in_short(rows: Sequence[Row]) -> Table:
         told: list[bool] = []
         n: set[int] = set()
         for observed, names in (("z2", (ours, theirs, plain)), ("z1", (ours, theirs))):
-            group = [row for item in case.items(observed) for row in like(rows, item)]
+            group = like(rows, *case.items(observed))
             told += [bool(r["found"]["warnings"]) for r in group if r["kind"] == "Fit"]
             scores = {n: [summed(group, n, way) for way in ("entries", "neurons")] for n in names}
             for found in scores.values():

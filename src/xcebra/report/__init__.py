@@ -12,6 +12,7 @@ from typing import Any
 
 from xcebra.estimator import XCEBRA
 from xcebra.maps import AttributionMap
+from xcebra.provenance import made_with
 from xcebra.recording import Recording
 from xcebra.report import page
 from xcebra.report.numbers import (
@@ -199,7 +200,7 @@ def _settings(model: XCEBRA, amap: AttributionMap, source: Mapping[str, Any] | N
         "Recording": source or {},
         "Model, as resolved": model.config_,
         "Map": amap.made,
-        "Made with": {name: version(name) for name in ("xcebra", "torch", "numpy")},
+        "Made with": made_with(),
     }
     for title, values in groups.items():
         if values:

@@ -50,7 +50,7 @@
   let order = [...Array(n).keys()];
   let sortedBy = "";
   const columns = () => [
-    ...map.blocks.map((b) => ({ title: b.name, values: b.scores, share: b.scores })),
+    ...map.blocks.map((b) => ({ title: b.name, values: b.scores })),
     ...map.latents.map((l) => ({ title: l.name, values: l.values, block: l.block })),
     ...Object.entries(map.truth).map(([name, known]) => ({ title: `${name} (truth)`, values: known })),
   ];
