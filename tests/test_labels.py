@@ -40,10 +40,20 @@ def test_points_are_float64_and_the_kind_is_kept(kind):
     ("n_values", "kind"), [(2, "discrete"), (20, "discrete"), (21, "continuous")]
 )
 def test_integers_warn_what_was_assumed_and_how_to_say_it(n_values, kind):
-    told = f"'a'.*{n_values} different values.*taken as {kind}.*label_kind={{'a': 'continuous'}}"
+    told = f"'a'.*{n_values} different ones.*taken as {kind}.*label_kind={{'a': 'continuous'}}"
     with pytest.warns(LabelKindWarning, match=told):
         found = label(np.arange(100) % n_values)
     assert found.kind == kind
+
+
+def test_whole_numbers_with_gaps_say_that_they_may_be_classes():
+    """A missing sample turns integers into floats; nobody should lose their classes by it."""
+    trial_types = np.append(np.arange(99) % 3, np.nan)
+    with pytest.warns(LabelKindWarning, match="'a'.*3 different ones.*taken as continuous"):
+        assert label(trial_types).kind == "continuous"
+    assert label(trial_types, "discrete").kind == "discrete"
+    assert label(trial_types + 0.5).kind == "continuous"
+    assert label(np.arange(100.0)).kind == "continuous"
 
 
 @pytest.mark.parametrize("kind", ["continuous", "discrete", "circular"])

@@ -11,10 +11,12 @@ from xcebra.epochs import Epochs
 from xcebra.recording import Recording
 from xcebra.timescale import (
     _SHARE,
+    OFFSETS,
     choose_offset,
     choose_temperature,
     component_series,
     information,
+    lasts,
     reliability,
     step_correlations,
 )
@@ -254,3 +256,27 @@ def test_reliability_is_the_share_of_variance_that_lasts():
 def test_what_changes_smoothly_has_no_noise():
     x = np.sin(np.arange(10_000) / 30)[:, None]
     assert reliability(series(x), whole(x), 1)[0] == 1.0
+
+
+def test_a_fast_signal_keeps_the_offset_short():
+    slow, fast = autoregressive(50_000, [0.99] * 6), autoregressive(50_000, [0.9] * 3, seed=1)
+    alone = choose_offset([(series(slow), 6)], whole(slow), 64)
+    both = np.concatenate([slow, fast], axis=1)
+    kept = choose_offset([(series(slow), 6)], whole(slow), 64, [series(both)])
+    assert alone >= 8
+    assert kept == 2  # 0.9^2 = 0.81 is left, 0.9^4 = 0.66 would be too little
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0, 2.0])
+def test_noise_does_not_hide_how_long_a_signal_lasts(noise):
+    x = autoregressive(50_000, [0.95] * 4)
+    x += noise * np.random.default_rng(1).standard_normal(x.shape)
+    # 0.95^4 = 0.81, 0.95^8 = 0.66
+    assert [k for k in OFFSETS if lasts(series(x), whole(x), k)] == [1, 2, 4]
+
+
+def test_white_columns_and_constant_ones_have_no_say():
+    slow, white = autoregressive(20_000, [0.99] * 3), autoregressive(20_000, [WHITE] * 3)
+    x = np.concatenate([slow, white, np.ones((20_000, 2))], axis=1)
+    assert lasts(series(x), whole(x), 16)
+    assert lasts(series(white), whole(x), 64)

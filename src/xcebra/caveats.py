@@ -22,7 +22,7 @@ class MissingLabelWarning(XcebraWarning):
 
 
 class LabelKindWarning(XcebraWarning):
-    """The kind of an integer label was assumed."""
+    """The kind of a label with whole numbers was assumed."""
 
 
 class InterruptedFitWarning(XcebraWarning):

@@ -17,7 +17,7 @@ import typer
 from xcebra import __version__
 from xcebra.attribution import METHODS
 from xcebra.caveats import XcebraWarning
-from xcebra.datasets import synthetic
+from xcebra.datasets import navigation, synthetic
 from xcebra.experiments import EXPERIMENTS
 from xcebra.experiments import reproduce as reproduce_experiment
 from xcebra.formats import describe, opened, write
@@ -36,10 +36,11 @@ app = typer.Typer(
 
 Experiment = StrEnum("Experiment", {name: name for name in EXPERIMENTS})  # type: ignore[misc]
 Method = StrEnum("Method", {name: name for name in METHODS})  # type: ignore[misc]
-Simulation = StrEnum("Simulation", {"synthetic": "synthetic"})
+Simulation = StrEnum("Simulation", {"synthetic": "synthetic", "navigation": "navigation"})
 
 MAP, REPORT = "map.nc", "report.html"
 _N_SHOWN = 5
+_SYNTHETIC_INTERVAL = 0.05
 _HEAD = ("name", "could be", "what", "when")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
@@ -86,38 +87,65 @@ def simulate(
     kind: Annotated[Simulation, typer.Argument(help="What to simulate.")],
     out: Annotated[Path, typer.Option(help="File to write: .nwb or .npz.")],
     seed: Annotated[int, typer.Option(help="Another number is another recording.")] = 0,
-    steps: Annotated[int, typer.Option(help="Time steps.")] = 100_000,
-    hidden: Annotated[int, typer.Option(help="Columns of the factor that is no label.")] = 4,
-    observed: Annotated[int, typer.Option(help="Columns of the label, z2.")] = 2,
-    correlation: Annotated[float, typer.Option(help="Of the two factors.")] = 0.0,
+    steps: Annotated[
+        int | None, typer.Option(help="Time steps; 100,000 of synthetic, 20,000 of navigation.")
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(help="Seconds of a time step; 0.05 of synthetic, 0.1 of navigation."),
+    ] = None,
     noise: Annotated[float, typer.Option(help="In standard deviations of each neuron.")] = 0.0,
     counts: Annotated[
         bool, typer.Option("--counts", help="Poisson counts; spike times in an .nwb file.")
     ] = False,
-    interval: Annotated[float, typer.Option(help="Seconds of a time step.")] = 0.05,
+    hidden: Annotated[
+        int | None, typer.Option(help="synthetic: columns of the factor that is no label; 4.")
+    ] = None,
+    observed: Annotated[
+        int | None, typer.Option(help="synthetic: columns of the label, z2; 2.")
+    ] = None,
+    correlation: Annotated[
+        float | None, typer.Option(help="synthetic: of the two factors; 0.")
+    ] = None,
+    cells: Annotated[
+        int | None, typer.Option(help="navigation: cells of each of the four kinds; 100.")
+    ] = None,
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
-    """Make a recording whose wiring is known."""
+    """Make a recording whose wiring is known.
+
+    synthetic: 50 neurons, a label z2 that drives half of them, and a factor that drives all.
+    navigation: a rat in a box; position drives place and grid cells, heading the head-direction
+    cells, speed the speed cells.
+    """
     with _one_line_errors():
-        if interval <= 0:
+        if interval is not None and not interval > 0:
             raise ValueError(f"--interval must be above 0 seconds, got {interval:g}")
-        recording = synthetic(
-            hidden,
-            observed,
-            n_steps=steps,
-            correlation=correlation,
-            noise=noise,
-            counts=counts,
-            seed=seed,
-        )
-        centres = interval * (np.arange(recording.n_times) + 0.5)
-        recording = replace(recording, time=centres.astype(np.float64))
-        write(recording, out, spikes=counts, about=f"simulated by xcebra: {kind}, seed {seed}")
-        if not quiet:
-            typer.echo(
-                f"{out}: {recording.n_neurons} neurons, {recording.n_times:,} steps of {interval:g}"
-                f" s; label z2 drives {int(recording.ground_truth['z2'].sum())} of the neurons"
+        common = _given(n_steps=steps, noise=noise, counts=counts, seed=seed)
+        own = _given(hidden=hidden, observed=observed, correlation=correlation)
+        if kind == Simulation.navigation:
+            if own:
+                raise ValueError(f"--{next(iter(own))} is for synthetic, not for navigation")
+            recording = navigation(**common, **_given(n_cells=cells, interval=interval))
+        else:
+            if cells is not None:
+                raise ValueError("--cells is for navigation; synthetic has 50 neurons")
+            sizes = {"hidden": "n_hidden", "observed": "n_observed"}
+            recording = synthetic(
+                **common, **{sizes.get(name, name): value for name, value in own.items()}
             )
+            centres = (interval or _SYNTHETIC_INTERVAL) * (np.arange(recording.n_times) + 0.5)
+            recording = replace(recording, time=centres.astype(np.float64))
+        write(recording, out, spikes=counts, about=f"simulated by xcebra: {kind}, seed {seed}")
+        driven = {name: int(recording.ground_truth[name].sum()) for name in recording.labels}
+        if as_json:
+            told = {"file": str(out), "neurons": recording.n_neurons, "steps": recording.n_times}
+            typer.echo(json.dumps({**told, "driven": driven}))
+        elif not quiet:
+            typer.echo(f"{out}: {recording.n_neurons} neurons, {recording.n_times:,} steps")
+            for name, n in driven.items():
+                typer.echo(f"label {name} drives {n} of them")
 
 
 @app.command()
@@ -177,37 +205,41 @@ def fit(
     """
     with _one_line_errors():
         before = Settings.load(config) if config else Settings(Source(""), {"random_state": 0})
-        source = _changed(
+        source = replace(
             before.recording,
-            file=None if file is None else str(file),
-            labels=tuple(label) if label else None,
-            neural=tuple(neural) if neural else None,
-            epochs=epochs,
-            bin_size=bin_size,
-            smooth=smooth,
+            **_given(
+                file=None if file is None else str(file),
+                labels=tuple(label) if label else None,
+                neural=tuple(neural) if neural else None,
+                epochs=epochs,
+                bin_size=bin_size,
+                smooth=smooth,
+            ),
         )
         if file is not None:
             source = replace(source, sha256=None)
-        given = {
-            "label_dims": _by_name("--label-dims", label_dims, source.labels),
-            "time_dims": time_dims,
-            "label_kind": _kinds(circular, discrete),
-            "steps": steps,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "jacobian_weight": jacobian_weight,
-            "temperature": temperature,
-            "time_offset": time_offset,
-            "objective": objective,
-            "recipe": recipe,
-            "random_state": seed,
-            "device": device,
-        }
-        model = {**before.model, **{k: v for k, v in given.items() if v is not None}}
+        given = _given(
+            label_dims=_by_name("--label-dims", label_dims, source.labels),
+            time_dims=time_dims,
+            label_kind=_kinds(circular, discrete),
+            steps=steps,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            jacobian_weight=jacobian_weight,
+            temperature=temperature,
+            time_offset=time_offset,
+            objective=objective,
+            recipe=recipe,
+            random_state=seed,
+            device=device,
+        )
         if threads is not None:
             torch.set_num_threads(threads)
         run = make_run(
-            Settings(source, model), out, progress=not quiet and not as_json, overwrite=overwrite
+            Settings(source, {**before.model, **given}),
+            out,
+            progress=not quiet and not as_json,
+            overwrite=overwrite,
         )
         told = _told(run)
         if as_json:
@@ -267,6 +299,7 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Write one page to look at: verdict, map, embedding, training, settings.
 
@@ -277,7 +310,9 @@ def report(
         saved = run / MAP
         amap = AttributionMap.load(saved) if saved.is_file() else None
         path = report_run(out or run / REPORT, opened_run, amap, title=title)
-        if not quiet:
+        if as_json:
+            typer.echo(json.dumps({"report": str(path)}))
+        elif not quiet:
             typer.echo(path)
 
 
@@ -319,8 +354,9 @@ def reproduce(
             typer.echo(path)
 
 
-def _changed(source: Source, **given: Any) -> Source:
-    return replace(source, **{name: value for name, value in given.items() if value is not None})
+def _given(**options: Any) -> dict[str, Any]:
+    """What was given of some options; the others keep the defaults of what they are for."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _by_name(option: str, given: list[str] | None, labels: tuple[str, ...]) -> Any:

@@ -13,6 +13,7 @@ from xcebra.epochs import Epochs
 
 KINDS = ("continuous", "discrete", "circular")
 _MOST_CLASSES = 20
+_LEAST_REPEATS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,15 +109,22 @@ def check_varies(label: Label) -> None:
 def _assumed_kind(name: str, values: NDArray[Any]) -> str:
     if values.dtype.kind == "b":
         return "discrete"
-    if values.dtype.kind not in "iu":
+    if values.dtype.kind not in "iuf":
         return "continuous"
-    n_classes = len(np.unique(values, axis=0))
-    kind = "discrete" if n_classes <= _MOST_CLASSES else "continuous"
-    warn(
-        f"label {name!r} holds integers with {n_classes} different values and was taken as {kind}; "
-        f"say label_kind={{{name!r}: 'continuous'}} or 'discrete' to be sure",
-        LabelKindWarning,
-    )
+    known = values[np.isfinite(values).reshape(len(values), -1).all(axis=1)]
+    if (known != np.round(known)).any():
+        return "continuous"
+    n_classes = len(np.unique(known, axis=0))
+    whole = values.dtype.kind in "iu"
+    kind = "discrete" if whole and n_classes <= _MOST_CLASSES else "continuous"
+    # Floats with few whole values may be classes that lost their type to a missing sample.
+    few = 2 <= n_classes <= min(_MOST_CLASSES, len(known) // _LEAST_REPEATS)
+    if whole or few:
+        warn(
+            f"label {name!r} holds whole numbers, {n_classes} different ones, and was taken as "
+            f"{kind}; say label_kind={{{name!r}: 'continuous'}} or 'discrete' to be sure",
+            LabelKindWarning,
+        )
     return kind
 
 

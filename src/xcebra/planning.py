@@ -151,7 +151,10 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     _report_silent(inputs, recording.neuron_names)
     series = _series(recording, inputs, labels, blocks, params["time_on"])
     if offset is None:
-        offset = choose_offset(series, training, batch_size)
+        signals = [_label_series(each) for each in labels if each.kind != "discrete"]
+        if "time" in blocks:
+            signals.append(recording.rows)
+        offset = choose_offset(series, training, batch_size, signals)
     training, held_out = settings.split_epochs(whole, offset)
     for label in labels:
         if _n_pairs(label, training, offset) == 0:

@@ -133,6 +133,17 @@ class Recording:
         others.setdefault("neuron_names", _column_names(trials[0]))
         return cls(np.concatenate(parts), joined, epochs, **others)  # type: ignore[arg-type]
 
+    def __repr__(self) -> str:
+        labels = ", ".join(
+            name if values.ndim == 1 else f"{name} ({values.shape[1]} columns)"
+            for name, values in self.labels.items()
+        )
+        seconds = "" if self.time is None else f" from {self.time[0]:g} s to {self.time[-1]:g} s"
+        return (
+            f"Recording: {self.n_neurons} neurons, {self.n_times:,} samples{seconds} in "
+            f"{len(self.epochs)} epoch{'s' * (len(self.epochs) != 1)}; labels: {labels or 'none'}"
+        )
+
     @property
     def n_times(self) -> int:
         """Number of samples."""

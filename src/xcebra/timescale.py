@@ -8,7 +8,8 @@ much there is, to the accuracy of a Gaussian approximation: ``-1/2 sum log(1 - r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,12 @@ _VARIANCE = 1 / 3
 _MOST_CORRELATED = 1 - 1e-9
 # Weaker correlations may be chance: they tell nothing of noise.
 _LEAST_KNOWN = 0.1
+# What must be left of a signal's correlation with itself from one sample of a pair to the other,
+# and the share of the signals that may be forgotten faster.
+_LEAST_LEFT = 0.7
+_FORGOTTEN = 0.05
 
-Series = Callable[[IntArray], NDArray[np.float64]]
+Series = Callable[[IntArray], NDArray[Any]]
 
 
 def component_series(recording: Recording, inputs: Inputs) -> Series:
@@ -47,12 +52,7 @@ def step_correlations(
         Zero where the data has fewer dimensions.
     """
     found = np.zeros(n_latents)
-    epochs = epochs.longer_than(offset)
-    if len(epochs) == 0:
-        return found
-    start = epochs.indices()
-    start = start[start + offset < epochs.stop_of(start)]
-    start = start[:: max(1, len(start) // _MOST_PAIRS)]
+    start = _pair_starts(epochs, offset)
     if len(start) < 3:
         return found
     now, later = series(start), series(start + offset)
@@ -64,16 +64,33 @@ def step_correlations(
     return found
 
 
+def _pair_starts(epochs: Epochs, offset: int) -> IntArray:
+    """First samples of pairs inside an epoch, all or evenly chosen ones."""
+    epochs = epochs.longer_than(offset)
+    if len(epochs) == 0:
+        return np.empty(0, dtype=np.int64)
+    start = epochs.indices()
+    start = start[start + offset < epochs.stop_of(start)]
+    return start[:: max(1, len(start) // _MOST_PAIRS)]
+
+
 def information(rho: NDArray[np.float64]) -> float:
     """Nats that a pair with these correlations shares, were it Gaussian."""
     return float(-0.5 * np.log1p(-np.square(rho)).sum())
 
 
-def choose_offset(series: list[tuple[Series, int]], epochs: Epochs, n_negatives: int) -> int:
+def choose_offset(
+    series: list[tuple[Series, int]],
+    epochs: Epochs,
+    n_negatives: int,
+    signals: Sequence[Series] = (),
+) -> int:
     """The smallest offset whose pairs carry no more information than the loss can express.
 
     What counts is what the factors share from one sample to the other; noise in the neurons hides a
-    part of it from the loss, but the embedding follows the factors, as noise averages out.
+    part of it from the loss, but the embedding follows the factors, as noise averages out. Many
+    neurons that see one slow factor each in its own way seem to carry more than there is, so
+    the offset stays short enough for the fastest signals to last from one sample to the other.
 
     Parameters
     ----------
@@ -81,10 +98,13 @@ def choose_offset(series: list[tuple[Series, int]], epochs: Epochs, n_negatives:
         What each objective follows, and how many latents it has for it.
     epochs : Epochs
     n_negatives : int
+    signals : sequence of Series
+        Neurons and labels, none of whose columns a pair may forget.
     """
     limit = _SHARE * math.log(n_negatives)
     longest = max(1, min(epochs.size // 500, int(np.median(epochs.lengths)) // 10))
     allowed = [k for k in OFFSETS if k <= longest]
+    allowed = [k for k in allowed if all(lasts(s, epochs, k) for s in signals)] or [1]
     kept = [reliability(s, epochs, d) for s, d in series]
     for offset in allowed:
         found = [step_correlations(s, epochs, offset, d) for s, d in series]
@@ -92,6 +112,31 @@ def choose_offset(series: list[tuple[Series, int]], epochs: Epochs, n_negatives:
         if all(information(rho) <= limit for rho in clean):
             return offset
     return allowed[-1]
+
+
+def lasts(series: Series, epochs: Epochs, offset: int) -> bool:
+    """Whether all columns but a few, noise set aside, are still like themselves so much later.
+
+    Noise lowers correlations over one, two and more samples by one factor; see `reliability`.
+    Columns that do not last from one sample to the next at all, white noise, have no say.
+    """
+    if offset == 1:
+        return True
+    one, two, later = (_autocorrelations(series, epochs, k) for k in (1, 2, offset))
+    known = (one > _LEAST_KNOWN) & (two > 0)
+    if not known.any():
+        return True
+    noise_free = later[known] / np.minimum(one[known] ** 2 / two[known], 1.0)
+    return bool(np.quantile(noise_free, _FORGOTTEN) >= _LEAST_LEFT)
+
+
+def _autocorrelations(series: Series, epochs: Epochs, offset: int) -> NDArray[np.float64]:
+    """Of each column; zero where it does not change."""
+    start = _pair_starts(epochs, offset)
+    now, later = (series(times).astype(np.float64) for times in (start, start + offset))
+    now, later = (each - each.mean(axis=0) for each in (now, later))
+    scale = np.sqrt(np.square(now).mean(axis=0) * np.square(later).mean(axis=0))
+    return (now * later).mean(axis=0) / np.where(scale > 0, scale, 1.0)
 
 
 def reliability(series: Series, epochs: Epochs, n_latents: int) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xcebra.datasets.navigation import navigation
 from xcebra.datasets.synthetic import synthetic
 
-__all__ = ["synthetic"]
+__all__ = ["navigation", "synthetic"]

@@ -195,12 +195,7 @@ def _joined(contents: Contents, names: list[str], argument: str) -> Series | Spi
                 f"{contents.origin}: {argument}={name!r} is a list of intervals; it can be epochs, "
                 f"not {argument}"
             )
-    # Files leave large series where they are until now.
-    series = [
-        entry if isinstance(entry.values, np.ndarray) else replace(entry, values=entry.values[...])
-        for entry in entries
-        if isinstance(entry, Series)
-    ]
+    series = [entry.read() for entry in entries if isinstance(entry, Series)]
     if len(entries) == 1:
         return series[0] if series else entries[0]  # type: ignore[return-value]
     if len(series) < len(entries):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ class Series:
     columns : tuple of str, optional
     activity, label : bool
         Whether its source says that these are neurons, or that it is a label.
+    unit : (float, float)
+        What the values are to be multiplied by, and what is then to be added to them.
     """
 
     values: NDArray[Any]
@@ -34,6 +36,7 @@ class Series:
     columns: tuple[str, ...] = ()
     activity: bool = False
     label: bool = False
+    unit: tuple[float, float] = (1.0, 0.0)
 
     def __post_init__(self) -> None:
         values = self.values[:, None] if self.values.ndim == 1 else self.values
@@ -53,6 +56,13 @@ class Series:
             raise ValueError(f"has {values.shape[1]} columns, but {len(self.columns)} names")
         if self.times is not None:
             set_(self, "times", check_times(self.times, len(values)))
+
+    def read(self) -> Series:
+        """Itself in memory and in its unit; files leave large series where they are until now."""
+        values = np.asarray(self.values[...])
+        if self.unit != (1.0, 0.0):
+            values = values * self.unit[0] + self.unit[1]
+        return replace(self, values=values, unit=(1.0, 0.0))
 
     @property
     def interval(self) -> float:

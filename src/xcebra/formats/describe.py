@@ -70,7 +70,8 @@ def _when(entry: Entry) -> str:
     if isinstance(entry, Spikes):
         return f"{entry.start:.6g} s to {entry.stop:.6g} s"
     if isinstance(entry, Intervals):
-        return f"{entry.starts[0]:.6g} s to {entry.stops[-1]:.6g} s"
+        # Zero that rounding made negative is zero.
+        return f"{entry.starts[0] + 0.0:.6g} s to {entry.stops[-1]:.6g} s"
     if entry.times is None:
         return "no times"
     rate = 1 / entry.interval

@@ -80,7 +80,8 @@ def _entry(found: Any, opened: Any, name: str) -> Entry:
     if isinstance(found, TimeIntervals):
         return Intervals(found["start_time"].data[:], found["stop_time"].data[:])
     if isinstance(found, Units):
-        return Spikes(dict(zip(map(str, found.id[:]), found["spike_times"][:], strict=True)))
+        trains = dict(zip(map(str, found.id[:]), found["spike_times"][:], strict=True))
+        return Spikes(trains, _observed(found))
     if isinstance(found, AnnotationSeries) or not isinstance(found, TimeSeries):
         raise TypeError(f"is a {type(found).__name__}, which is no series of columns")
     if len(found.data) == 0:
@@ -93,7 +94,29 @@ def _entry(found: Any, opened: Any, name: str) -> Entry:
     if values.dtype == object:
         values = np.array([_text(value) for value in values[:].flat]).reshape(found.data.shape)
     columns = getattr(opened[name], "columns", ())
-    return Series(values, times, tuple(map(str, columns)), type(found).__name__ in _ACTIVITY)
+    return Series(
+        values,
+        times,
+        tuple(map(str, columns)),
+        type(found).__name__ in _ACTIVITY,
+        unit=(float(found.conversion), float(found.offset)),
+    )
+
+
+def _observed(units: Any) -> Intervals | None:
+    """When every unit was observed, if the file says so."""
+    if "obs_intervals" not in units.colnames:
+        return None
+    each = [np.asarray(table, dtype=float).reshape(-1, 2) for table in units["obs_intervals"][:]]
+    # Every start lets one unit in and every stop one out; stops first where they coincide.
+    moments = np.concatenate([table.T.ravel() for table in each])
+    steps = np.concatenate([np.repeat([1, -1], len(table)) for table in each])
+    order = np.lexsort((steps, moments))
+    all_in = np.cumsum(steps[order]) == len(each)
+    starts = np.flatnonzero(all_in)
+    if len(starts) == 0:
+        raise ValueError("has no moment at which all units were observed (obs_intervals)")
+    return Intervals(moments[order][starts], moments[order][starts + 1])
 
 
 def _own(nwb: Any) -> dict[str, Any]:

@@ -1,0 +1,188 @@
+"""A rat in a box: place, grid, head-direction and speed cells along a simulated path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcebra.checks import number, raise_if
+from xcebra.recording import Recording
+from xcebra.storage import atomically
+
+if TYPE_CHECKING:
+    from ratinabox import Agent
+
+KINDS = ("place", "grid", "head-direction", "speed")
+
+_PLACE_WIDTH = 0.2
+_GRID_SCALES = (0.3, 0.4)
+_GRID_ORIENTATIONS = (0.0, 0.1)
+# Speed cells are lines above a threshold, in units of the toolbox's fast speed (mean + s.d.).
+_SPEED_THRESHOLDS = (0.0, 0.8)
+_SPEED_GAINS = (0.5, 1.5)
+
+Array = NDArray[np.float64]
+
+
+def navigation(
+    seed: int = 0,
+    *,
+    n_steps: int = 20_000,
+    n_cells: int = 100,
+    interval: float = 0.1,
+    noise: float = 0.0,
+    counts: bool = False,
+    peak_rate: float = 20.0,
+) -> Recording:
+    """Simulate a rat exploring a box of one metre, and four kinds of cells, with RatInABox.
+
+    Position drives place and grid cells, heading the head-direction cells, speed the speed cells.
+
+    Parameters
+    ----------
+    seed : int
+        Of the path, the cells and the noise.
+    n_steps : int
+    n_cells : int
+        Cells of each of the four kinds.
+    interval : float
+        Seconds of a time step.
+    noise : float
+        Gaussian noise in units of each neuron's standard deviation.
+    counts : bool
+        Poisson spike counts in place of firing rates.
+    peak_rate : float
+        Spikes per second of a cell whose rate is 1; only for ``counts``.
+
+    Returns
+    -------
+    Recording
+        With the labels ``position`` (time, 2) in metres, ``heading`` (time, 2), cosine and sine,
+        and ``speed`` (time, 1) in metres per second, and ``ground_truth`` for each. Neurons are
+        named by their kind, ``"place 0"``, ...
+
+    Notes
+    -----
+    Needs ``pip install 'xcebra[navigation]'``. The path takes up to half a minute to simulate and
+    is kept in the folder that ``XCEBRA_CACHE`` names, else in ``~/.cache/xcebra``.
+
+    Place cells are differences of Gaussians 0.2 m wide, grid cells rectified cosines in two modules
+    (0.3 and 0.4 m, turned by 0.1 rad). The toolbox has only one speed cell, a line through the
+    origin; ours have their own gains (0.5 to 1.5) and thresholds (0 to 0.8 of its fast speed),
+    since a hundred copies of a neuron could not be told apart.
+    """
+    problems: list[str] = []
+    number(problems, "seed", seed, least=0, whole=True)
+    number(problems, "n_steps", n_steps, least=2, whole=True)
+    number(problems, "n_cells", n_cells, least=1, whole=True)
+    number(problems, "interval", interval, least=0, above=True)
+    number(problems, "noise", noise, least=0)
+    number(problems, "peak_rate", peak_rate, least=0, above=True)
+    if counts and noise:
+        problems.append("counts have Poisson noise; give either counts=True or noise, not both")
+    raise_if(problems)
+    labels = _path(seed, n_steps, interval)
+    rng = np.random.default_rng(seed)
+    rates = _rates(labels, n_cells, rng)
+    if noise:
+        rates += noise * rates.std(axis=0) * rng.standard_normal(rates.shape)
+    if counts:
+        rates = rng.poisson(peak_rate * interval * np.maximum(rates, 0)).astype(np.float64)
+    kind = np.repeat(KINDS, n_cells)
+    return Recording(
+        rates,
+        labels,
+        neuron_names=tuple(f"{each} {i}" for each in KINDS for i in range(n_cells)),
+        ground_truth={
+            "position": np.isin(kind, ("place", "grid")),
+            "heading": kind == "head-direction",
+            "speed": kind == "speed",
+        },
+        time=(interval * (np.arange(n_steps) + 0.5)).astype(np.float64),
+    )
+
+
+def _path(seed: int, n_steps: int, interval: float) -> dict[str, Array]:
+    """Position, heading and speed over time, simulated once."""
+    ratinabox = _toolbox()
+    name = f"path-{version('ratinabox')}-{seed}-{n_steps}-{interval:g}.npz"
+    kept = Path(os.environ.get("XCEBRA_CACHE", "~/.cache/xcebra")).expanduser() / name
+    if kept.exists():
+        with np.load(kept, allow_pickle=False) as file:
+            return {label: file[label] for label in ("position", "heading", "speed")}
+    with _global_seed(seed):
+        agent = _agent(ratinabox, interval)
+        for _ in range(n_steps):
+            agent.update()
+    path = {
+        "position": np.array(agent.history["pos"]),
+        "heading": np.array(agent.history["head_direction"]),
+        "speed": np.linalg.norm(agent.history["vel"], axis=1)[:, None],
+    }
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with atomically(kept) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **path)
+    return path
+
+
+def _rates(labels: dict[str, Array], n_cells: int, rng: np.random.Generator) -> Array:
+    """Rates of all cells, 1 at the peak of a field; shape (time, cell)."""
+    ratinabox = _toolbox()
+    agent = _agent(ratinabox, 0.1)
+    place = ratinabox.PlaceCells(
+        agent,
+        {
+            "description": "diff_of_gaussians",
+            "widths": _PLACE_WIDTH,
+            "place_cell_centres": rng.uniform(0, 1, size=(n_cells, 2)),
+        },
+    )
+    module = np.arange(n_cells) * len(_GRID_SCALES) // n_cells
+    grid = ratinabox.GridCells(
+        agent,
+        {
+            "n": n_cells,
+            "gridscale": np.take(_GRID_SCALES, module),
+            "orientation": np.take(_GRID_ORIENTATIONS, module),
+            "phase_offset": rng.uniform(0, 2 * np.pi, size=(n_cells, 2)),
+        },
+    )
+    heads = ratinabox.HeadDirectionCells(agent, {"n": n_cells})
+    at = {"evaluate_at": None, "pos": labels["position"]}
+    heading = [heads.get_state(evaluate_at=None, head_direction=h)[:, 0] for h in labels["heading"]]
+    speed = labels["speed"] / (agent.speed_mean + agent.speed_std)
+    above = np.maximum(speed - rng.uniform(*_SPEED_THRESHOLDS, size=n_cells), 0)
+    gains = rng.uniform(*_SPEED_GAINS, size=n_cells)
+    return np.concatenate(
+        [place.get_state(**at).T, grid.get_state(**at).T, np.array(heading), gains * above], axis=1
+    )
+
+
+def _agent(ratinabox: Any, interval: float) -> Agent:
+    return ratinabox.Agent(ratinabox.Environment(), {"dt": interval})
+
+
+def _toolbox() -> Any:
+    try:
+        import ratinabox
+    except ImportError as error:
+        raise ImportError("navigation needs RatInABox: pip install 'xcebra[navigation]'") from error
+    return ratinabox
+
+
+@contextmanager
+def _global_seed(seed: int) -> Iterator[None]:
+    """The toolbox draws from NumPy's global generator; leave that as it was."""
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
