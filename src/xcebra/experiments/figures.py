@@ -100,6 +100,9 @@ def latents(rows: Sequence[Row]) -> dict[str, Figure]:
         _line(axes[1, 0], batched, name, lambda r: r["found"]["settings"]["batch_size"], colour)
     axes[0, 1].set(xscale="log", xlabel="time steps (d = 6)")
     axes[1, 0].set(xscale="log", xlabel="negatives N (d = 6)")
+    sizes = sorted({r["found"]["settings"]["batch_size"] for r in with_batch(six)})
+    axes[1, 0].set_xticks(sizes, [f"{n:,}" for n in sizes])
+    axes[1, 0].minorticks_off()
     portraits = [row for row in rows if row["kind"] == "Portrait"]
     for row in portraits:
         over, penalty = row["found"]["over_training"], row["item"]["training"]["penalty"]
@@ -261,13 +264,13 @@ def _embedding(found: Mapping[str, Any]) -> Figure:
         "aligned": "embedding, aligned",
     }
     figure, axes = plt.subplots(
-        1, 4, figsize=(12, 3.2), layout="constrained", subplot_kw={"projection": "3d"}
+        1, 4, figsize=(12, 3.5), layout="constrained", subplot_kw={"projection": "3d"}
     )
     colours = np.clip((np.array(found["latents"]) + 1) / 2, 0, 1)
     for ax, (name, title) in zip(axes, panels.items(), strict=True):
         points = np.array(found[name])
         ax.scatter(*points.T, c=colours, s=8, depthshade=False)
-        ax.set_title(title, fontsize="medium")
+        ax.set_title(title, fontsize="medium", pad=0)
         ax.set(xticklabels=[], yticklabels=[], zticklabels=[])
     return figure
 
