@@ -1,8 +1,10 @@
 """The command line: results in a folder, and one clear line when there can be none."""
 
 import csv
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+import xcebra
 from xcebra import __version__
 from xcebra.cli import app
 from xcebra.experiments import EXPERIMENTS, Scale, reproduce
@@ -192,3 +195,59 @@ def test_an_unfinished_experiment_can_be_shown_and_says_so(made, tmp_path):
     # Other experiments share the rows.
     written = reproduce("statistics", tmp_path, run=False, scale=TINY)
     assert "Right decisions at a z-score of 0" in written[0].read_text()
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash, whose completion it tests")
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("xcebra re", {"report", "reproduce"}),
+        ("xcebra simulate na", {"navigation"}),
+        ("xcebra fit --label", {"--label", "--label-dims"}),
+    ],
+)
+def test_the_shell_completes_commands_and_options(words, completed):
+    """As bash does it: with what `--show-completion` prints, and the words before the cursor."""
+    shell = f"""
+        eval "$(xcebra --show-completion)"
+        COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+        _xcebra_completion xcebra && printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", shell],
+        env={**os.environ, "PATH": path, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": ""},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert set(done.stdout.split()) == completed, done.stderr
+
+
+def test_a_simulation_tells_scripts_what_it_made(tmp_path):
+    out = tmp_path / "rat.npz"
+    given = ("navigation", "--steps", 60, "--cells", 3, "--seed", 1, "--out", out, "--json")
+    told = json.loads(run("simulate", *given).stdout)
+    driven = {"position": 6, "heading": 3, "speed": 3}
+    assert told == {"file": str(out), "neurons": 12, "steps": 60, "driven": driven}
+    rec = xcebra.read(out)
+    assert {name: int(truth.sum()) for name, truth in rec.ground_truth.items()} == driven
+    assert rec.neuron_names[3] == "grid 0"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("navigation --hidden 3", "--hidden is for synthetic"),
+        ("navigation --correlation 0.5", "--correlation is for synthetic"),
+        ("synthetic --cells 3", "--cells is for navigation"),
+        ("synthetic --interval 0", "--interval must be above 0 seconds, got 0"),
+        ("navigation --counts --noise 1", "either counts=True or noise"),
+    ],
+)
+def test_an_option_of_the_other_simulation_is_refused(given, words, tmp_path):
+    result = run("simulate", *given.split(), "--out", tmp_path / "out.npz")
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

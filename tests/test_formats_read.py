@@ -540,3 +540,51 @@ def test_what_pynapple_opened_is_a_source_too(tmp_path):
     data.close()
     np.testing.assert_array_equal(rec.neural, truth().neural)
     np.testing.assert_array_equal(rec.labels["position"], truth().labels["position"])
+
+
+def test_a_series_is_read_in_its_unit(tmp_path):
+    """NWB keeps whole numbers with what makes metres of them: conversion, then offset."""
+    pixels = np.arange(200).reshape(100, 2)
+
+    def fill(nwb):
+        nwb.add_unit(spike_times=np.arange(0, 10, 0.05), id=0)
+        module = nwb.create_processing_module("behavior", "behaviour")
+        module.add(
+            SpatialSeries(
+                name="position",
+                data=pixels,
+                reference_frame="room",
+                conversion=0.01,
+                offset=-0.5,
+                starting_time=0.05,
+                rate=10.0,
+            )
+        )
+
+    rec = xcebra.read(saved(tmp_path / "pixels.nwb", fill), bin_size=0.1, epochs=[(0.0, 10.0)])
+    np.testing.assert_allclose(rec.labels["position"], pixels * 0.01 - 0.5, rtol=1e-12)
+
+
+def test_epochs_are_when_all_units_were_observed(tmp_path):
+    observed = [[(0.0, 1.0), (2.0, 5.0)], [(0.2, 3.0), (4.0, 6.0)]]
+
+    def fill(nwb):
+        for i, intervals in enumerate(observed):
+            nwb.add_unit(spike_times=np.arange(0.05, 6, 0.1), obs_intervals=intervals, id=i)
+
+    path = saved(tmp_path / "observed.nwb", fill)
+    rec = xcebra.read(path, bin_size=0.1)
+    assert rec.epochs.pairs() == [(0, 8), (8, 18), (18, 28)]
+    borders = rec.time[[0, 7, 8, 17, 18, 27]]
+    np.testing.assert_allclose(borders, [0.25, 0.95, 2.05, 2.95, 4.05, 4.95])
+    assert (rec.neural == 1).all()
+
+
+def test_units_never_observed_together_are_refused(tmp_path):
+    def fill(nwb):
+        for i in range(2):
+            nwb.add_unit(spike_times=[i + 0.5], obs_intervals=[(float(i), i + 1.0)], id=i)
+        nwb.add_acquisition(series("speed", np.arange(10.0), 10.0))
+
+    text = told(saved(tmp_path / "apart.nwb", fill), neural="units", bin_size=0.1)
+    assert "'units' cannot be used: has no moment at which all units were observed" in text

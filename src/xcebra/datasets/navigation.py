@@ -135,7 +135,8 @@ def _path(seed: int, n_steps: int, interval: float) -> dict[str, Array]:
 def _rates(labels: dict[str, Array], n_cells: int, rng: np.random.Generator) -> Array:
     """Rates of all cells, 1 at the peak of a field; shape (time, cell)."""
     ratinabox = _toolbox()
-    agent = _agent(ratinabox, 0.1)
+    with _global_seed(0):
+        agent = _agent(ratinabox, 0.1)
     place = ratinabox.PlaceCells(
         agent,
         {
