@@ -1,6 +1,8 @@
 """Sphinx: Markdown pages, notebooks with their stored outputs, API from docstrings."""
 
+import re
 from importlib.metadata import version as installed
+from typing import Any
 
 project = "xcebra"
 author = "The xcebra developers"
@@ -21,8 +23,6 @@ exclude_patterns = ["_build"]
 nb_execution_mode = "off"
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-# Results and the README's pictures lie beside the documentation, as links to files.
-suppress_warnings = ["myst.xref_missing"]
 
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
@@ -43,3 +43,14 @@ html_theme_options = {
 # Pages without others below them have no use for a list of those.
 html_sidebars = {page: [] for page in ("index", "quickstart", "trust", "coming_from_cebra", "api")}
 html_show_sourcelink = False
+
+
+def _lead_to_pages(app: Any, page: str, source: list[str]) -> None:
+    """Tables lie beside the documentation; on the site, links to them lead to the page of all."""
+    text = re.sub(r"\]\((?:\.\./)+results/([\w-]+)\.md\)", r"](#results-\1)", source[0])
+    source[0] = re.sub(r"\]\((?:\.\./)+results\)", "](/results.md)", text)
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls this."""
+    app.connect("source-read", _lead_to_pages)
