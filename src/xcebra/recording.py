@@ -135,7 +135,7 @@ class Recording:
 
     def __repr__(self) -> str:
         labels = ", ".join(
-            name if values.ndim == 1 else f"{name} ({values.shape[1]} columns)"
+            name if values[:1].size == 1 else f"{name} ({values.shape[1]} columns)"
             for name, values in self.labels.items()
         )
         seconds = "" if self.time is None else f" from {self.time[0]:g} s to {self.time[-1]:g} s"

@@ -33,8 +33,9 @@ def short(monkeypatch):
 
 @pytest.fixture
 def lab(tmp_path, monkeypatch):
-    """An empty folder with a file for those pages that take one for granted."""
+    """An empty folder, and no cache but its own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XCEBRA_CACHE", str(tmp_path / "cache"))
     return tmp_path
 
 
@@ -43,7 +44,7 @@ def typed(text):
     for line in text.splitlines():
         words = shlex.split(line)
         if words and words[0] == "xcebra":
-            yield ["3000" if word == "40000" else word for word in words[1:]]
+            yield words[1:] + ["--steps", "2000"] * (words[1] == "simulate")
 
 
 def shorter(text):
@@ -75,7 +76,7 @@ def test_the_quickstart_shows_what_is_printed(lab):
     page = (DOCS / "quickstart.md").read_text()
     words = shlex.split(re.search(r"^xcebra (simulate .*)$", page, re.MULTILINE)[1])
     assert CliRunner().invoke(app, words).exit_code == 0
-    told = CliRunner().invoke(app, ["inspect", "day1.nwb"]).stdout
+    told = CliRunner().invoke(app, ["inspect", "rat.nwb"]).stdout
     assert told in page
 
 
