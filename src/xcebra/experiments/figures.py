@@ -225,7 +225,8 @@ def write(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
         for kind in ("png", "svg"):
             path = folder / f"{name}.{kind}"
             options: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {}
-            with atomically(path) as partial:
+            # Names inside the file that do not change from one run to the next.
+            with atomically(path) as partial, plt.rc_context({"svg.hashsalt": name}):
                 figure.savefig(partial, format=kind, dpi=150, **options)
             written.append(path)
         plt.close(figure)
