@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -144,6 +144,27 @@ def training_curves(history: Mapping[str, NDArray[Any]], *, ax: Axes | None = No
     ax.set_xlabel("step")
     ax.set_ylabel("loss (nats)")
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    _open(ax)
+    return ax
+
+
+def agreement(
+    names: Sequence[str],
+    mean: NDArray[Any],
+    error: NDArray[Any],
+    chosen: int,
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """Agreement between fits of each candidate, with standard errors and one marked as chosen."""
+    ax = _axes(ax, size=(1.6 + 0.45 * len(names), 3.0))
+    places = np.arange(len(names))
+    ax.errorbar(places, mean, error, color=_CONNECTED, marker="o", ms=4, capsize=2, lw=1)
+    ax.plot(chosen, mean[chosen], "o", ms=11, mfc="none", mec="0.2", label="chosen")
+    ax.set_xticks(places, names)
+    ax.set_xlabel("latents")
+    ax.set_ylabel("agreement of fits (R$^2$)")
+    ax.legend(frameon=False, loc="lower right")
     _open(ax)
     return ax
 
