@@ -178,7 +178,7 @@ def fit_regression(
             x = torch.from_numpy(recording.rows(times)).to(device)
             return (x - decoder.mean) * decoder.reciprocal @ decoder.loadings
 
-    pool = _spread(training, _MOST_EMBEDDED)
+    pool = spread(training, _MOST_EMBEDDED)
     z = points(pool, training)
     decoder = Decoder(
         inputs,
@@ -187,7 +187,7 @@ def fit_regression(
         unit_blocks=unit_blocks,
         generator=torch.Generator().manual_seed(config.seed),
     ).to(device)
-    judged = _spread(held_out, _JUDGED)
+    judged = spread(held_out, _JUDGED)
     judged_z, judged_u = points(judged, held_out), components(judged)
     optimizer = torch.optim.Adam(decoder.network.parameters(), fused=device.type in ("cpu", "cuda"))
     best, best_error, since = copy.deepcopy(decoder.network.state_dict()), math.inf, 0
@@ -289,7 +289,7 @@ def variance_explained(
         ``"all"``, and each block by its name.
     """
     device = encoder.loadings.device
-    times = _spread(epochs, _JUDGED)
+    times = spread(epochs, _JUDGED)
     other = torch.from_numpy(np.random.default_rng(seed).permutation(len(times)))
     with torch.no_grad():
         x = torch.from_numpy(recording.rows(times)).to(device)
@@ -319,7 +319,7 @@ def left_over(encoder: Encoder, decoder: Decoder, recording: Recording, epochs: 
     factor that has no latent of its own has.
     """
     device = encoder.loadings.device
-    times = _spread(epochs, _JUDGED)
+    times = spread(epochs, _JUDGED)
     times = times[times + 1 < epochs.stop_of(times)]
     if len(times) < 2:
         return 0.0
@@ -337,7 +337,7 @@ def left_over(encoder: Encoder, decoder: Decoder, recording: Recording, epochs: 
     return max(0.0, float(torch.linalg.eigvalsh(shared)[-1])) / max(variance, 1e-300)
 
 
-def _spread(epochs: Epochs, most: int) -> IntArray:
+def spread(epochs: Epochs, most: int) -> IntArray:
     """Samples spread evenly over the epochs, all of them if there are no more than ``most``."""
     times = epochs.indices()
     return times[np.unique(np.linspace(0, len(times) - 1, most).astype(np.int64))]

@@ -1,4 +1,4 @@
-"""Is there anything to attribute? Held-out losses against what chance would give."""
+"""Is there anything to attribute, and to whom? Against what chance would give."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xcebra.batches import Objective, Regression
+from xcebra.decoder import around, at, lasts, spread
+from xcebra.encoder import Encoder
 from xcebra.epochs import IntArray
 from xcebra.infonce import chance_level, infonce, pair_losses
+from xcebra.labels import Label
+from xcebra.recording import Recording
 from xcebra.sampling import NONE
+from xcebra.significance import Connections, find_connections
 from xcebra.training import TrainConfig
 
 N_SHIFTS = 199
 LEVEL = 0.01
 _MOST_NEGATIVES = 1024
+_LEAST_TESTED, _MOST_TESTED = 400, 10_000
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,55 @@ def margin(objective: Objective, embedding: Tensor, times: IntArray, config: Tra
         include_positive=config.include_positive,
     )
     return chance_level(len(negatives), config.include_positive) - float(loss)
+
+
+def block_connections(
+    encoder: Encoder,
+    recording: Recording,
+    labels: Mapping[str, Label],
+    blocks: Mapping[str, slice],
+    axes: NDArray[np.float64],
+    seed: int,
+) -> dict[str, Connections]:
+    """For every block, which neurons are connected to it given all others.
+
+    A label stands for its block, as it is known without noise; the time block is that of the
+    embedding, in the given axes and, where it lasts, of the samples around: a neuron's own noise
+    has then no part in it.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    recording : Recording
+    labels : mapping of str to Label
+        Of every block but time's.
+    blocks : mapping of str to slice
+    axes : ndarray of shape (n_latents, n_latents)
+    seed : int
+    """
+    epochs = recording.epochs
+    times = spread(epochs, _MOST_TESTED)
+    times = times[np.all([label.valid[times] for label in labels.values()], axis=0)]
+    if len(times) < _LEAST_TESTED:
+        raise ValueError(
+            f"test=True needs {_LEAST_TESTED} samples or more at which all labels are known, got "
+            f"{len(times)}; give more, or make the map without the test"
+        )
+    follow = around if lasts(encoder, recording, epochs) else at
+    embedding = follow(encoder, recording)(times, epochs).double().cpu().numpy() @ axes.T
+    columns = {name: label.points[times] for name, label in labels.items()}
+    if "time" in blocks:
+        columns["time"] = embedding[:, blocks["time"]]
+    found = {}
+    for name in blocks:
+        others = [each for other, each in columns.items() if other != name]
+        found[name] = find_connections(
+            recording.rows(times).astype(np.float64),
+            columns[name],
+            np.concatenate(others, axis=1) if others else np.empty((len(times), 0)),
+            seed=seed,
+        )
+    return found
 
 
 def autocorrelation_time(series: NDArray[np.float64]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,13 @@ from xcebra.decoder import fit_decoder, left_over, variance_explained
 from xcebra.diagnostics import (
     GoodnessOfFit,
     autocorrelation_time,
+    block_connections,
     held_out_fit,
     margin,
     training_fit,
 )
 from xcebra.encoder import Encoder, embed
-from xcebra.labels import LabelSpec, delayed, make_label
+from xcebra.labels import Label, LabelSpec, delayed, make_label
 from xcebra.map_request import Names, Options, choose, latent_names
 from xcebra.maps import AttributionMap
 from xcebra.metrics import r_squared
@@ -302,6 +304,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     def attribute(
         self,
         X: Any,
+        y: Any = None,
         *,
         method: str | None = None,
         aggregate: str = "mean",
@@ -312,12 +315,15 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         keep_time: bool | str | Path = False,
         epochs: Iterable[tuple[int, int]] | None = None,
         batch_size: int | None = None,
+        test: bool = False,
     ) -> AttributionMap:
         """Attribute the latents to the neurons, over the samples given.
 
         Parameters
         ----------
         X : array-like of shape (n_times, n_neurons), DataFrame or Recording
+        y : array-like, DataFrame or mapping, optional
+            Labels, as for `fit`; only ``test`` uses them, and a Recording has its own.
         method : str or None
             ``"decoder-gradient"``: how each neuron's expected activity moves with each latent.
             ``"inverted-gradient"``: the paper's, the pseudo-inverse of the encoder's Jacobian.
@@ -345,6 +351,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             Samples to aggregate over.
         batch_size : int or None
             Samples at a time; it changes speed and memory, not the map.
+        test : bool
+            Test every neuron's connection to every block, given all others, for
+            `AttributionMap.significant`. It needs the labels, and takes some seconds a block.
         """
         check_is_fitted(self)
         recipe = RECIPES[self.config_["recipe"]]
@@ -379,6 +388,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         names = Names(self.neuron_names_, latent_names(self.blocks_), self.blocks_)
         select, chosen = choose(names, block)
         recording = self._recording(X, epochs=epochs)
+        labels = self._labels(X, y, recording) if test else {}
         if smooth is None:
             # Jacobians of points on a sphere lie in its tangent planes: averaging would tilt them.
             plain_derivative = method in ("inverted-gradient", "gradient")
@@ -417,7 +427,19 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             chosen,
             options,
         )
-        return replace(amap, made={**amap.made, "basis": basis, "units": units})
+        amap = replace(amap, made={**amap.made, "basis": basis, "units": units})
+        if not test:
+            return amap
+        undone = label_axes if cosine else partial(sparse_axes, mixtures=self.mixture_)
+        found = block_connections(
+            self.encoder_,
+            recording,
+            labels,
+            self.blocks_,
+            undone(self.readout_, blocks=self.blocks_),
+            self.config_["random_state"],
+        )
+        return replace(amap, connections={n: found[n] for n in amap.blocks if n in found})
 
     def score(self, X: Any, y: Any = None) -> float:
         """Variance of the labels explained linearly by their blocks, by the fit's own readout.
@@ -510,6 +532,20 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         )
         names = getattr(self, "feature_names_in_", ()) if reset else self.neuron_names_
         return Recording(checked, as_labels(y), epochs, tuple(names))  # type: ignore[arg-type]
+
+    def _labels(self, X: Any, y: Any, recording: Recording) -> dict[str, Label]:
+        """The labels of the fit, as given with the data, moved by their delays."""
+        given = self._recording(X, y).labels if y is not None else getattr(X, "labels", {})
+        if missing := [name for name in self.readout_ if name not in given]:
+            raise ValueError(
+                f"test=True needs the labels {list(self.readout_)}, and {missing[0]!r} is not "
+                "given: pass y=..., or a Recording that has it"
+            )
+        found = {}
+        for name in self.readout_:
+            spec = self._label_spec(name)
+            found[name] = delayed(make_label(name, given[name], spec), spec.delay, recording.epochs)
+        return found
 
     def _label_spec(self, name: str) -> LabelSpec:
         """How the fit read one of its labels."""

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 
 from xcebra.maps import AttributionMap, Steps
+from xcebra.significance import Connections
 from xcebra.storage import atomically
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _KIND = "xcebra-map"
 _FORMAT_VERSION = 1
 _ATTRIBUTION = "attribution"
+# Names in the file of what a test finds; blocks that were not tested have NaN.
+_TESTED = {"share": "share", "share_low": "low", "share_high": "high", "p_value": "p_values"}
 
 
 def to_xarray(amap: AttributionMap) -> Dataset:
@@ -44,7 +47,7 @@ def to_xarray(amap: AttributionMap) -> Dataset:
 
 
 def to_pandas(amap: AttributionMap) -> DataFrame:
-    """One row per neuron: ``("score", block)`` columns, then ``("value", latent)`` columns."""
+    """One row per neuron: columns by block (``"score"``, and what a test found), then by latent."""
     try:
         import pandas
     except ImportError as error:
@@ -52,9 +55,13 @@ def to_pandas(amap: AttributionMap) -> DataFrame:
             "to_pandas needs pandas; install it with: pip install 'xcebra[pandas]'"
         ) from error
     columns = [("score", name) for name in amap.blocks]
+    data = [amap.scores[name] for name in amap.blocks]
+    for told, field in _TESTED.items():
+        columns += [(told, name) for name in amap.connections]
+        data += [getattr(found, field) for found in amap.connections.values()]
     columns += [("value", name) for name in amap.latent_names]
     return pandas.DataFrame(
-        np.column_stack([*(amap.scores[name] for name in amap.blocks), amap.values]),
+        np.column_stack([*data, amap.values]),
         index=pandas.Index(amap.neuron_names, name="neuron"),
         columns=pandas.MultiIndex.from_tuples(columns),
     )
@@ -155,6 +162,12 @@ def _read(opened: Any, file: Any) -> AttributionMap:
             maps = np.memmap(opened, np.float32, "r", offset=offset, shape=variable.shape)
         steps = Steps(maps, file["time"][...].astype(np.int64))
     scores = file["score"][...]
+    tested: dict[str, Connections] = {}
+    if set(_TESTED) <= set(file):
+        tables = [file[told][...] for told in _TESTED]
+        for i, name in enumerate(names):
+            if not np.isnan(tables[0][:, i]).all():
+                tested[name] = Connections(*(table[:, i] for table in tables))
     return AttributionMap(
         file["value"][...],
         {name: scores[:, i] for i, name in enumerate(names)},
@@ -163,6 +176,7 @@ def _read(opened: Any, file: Any) -> AttributionMap:
         tuple(words("latent")),
         json.loads(_attribute(file, "made")),
         steps,
+        tested,
     )
 
 
@@ -181,6 +195,11 @@ def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
         "value": (("neuron", "latent"), amap.values),
         "score": (("neuron", "block"), np.column_stack([amap.scores[b] for b in amap.blocks])),
     }
+    if amap.connections:
+        untested = np.full(len(amap.neuron_names), np.nan)
+        for told, field in _TESTED.items():
+            each = [getattr(amap.connections.get(b), field, untested) for b in amap.blocks]
+            variables[told] = (("neuron", "block"), np.column_stack(each))
     if amap.steps is not None:
         coordinates["time"] = (("time",), amap.steps.times)
         variables[_ATTRIBUTION] = (("time", "neuron", "latent"), amap.steps)

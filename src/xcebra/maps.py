@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
 from xcebra.epochs import Epochs, IntArray
+from xcebra.significance import Connections
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,6 +131,8 @@ class AttributionMap:
         how well conditioned they were.
     steps : Steps or None
         The map of every time step, if it was made with ``keep_time=True``.
+    connections : mapping of str to Connections
+        For each block that was tested, what every neuron owes to it and how sure that is.
 
     Examples
     --------
@@ -152,13 +155,14 @@ class AttributionMap:
     latent_names: tuple[str, ...]
     made: Mapping[str, Any] = field(default_factory=dict)
     steps: Steps | None = None
+    connections: Mapping[str, Connections] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         # Copies: neither the caller's later changes nor its right to make them are touched.
         set_(self, "values", _frozen(self.values))
         set_(self, "scores", {name: _frozen(score) for name, score in self.scores.items()})
-        for name in ("scores", "blocks", "made"):
+        for name in ("scores", "blocks", "made", "connections"):
             set_(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @classmethod
@@ -201,9 +205,29 @@ class AttributionMap:
         """Whether each neuron's z-score exceeds a threshold.
 
         The paper's threshold of 0 calls about half of the neurons connected, whatever the data;
-        it ranks, it does not test.
+        it ranks, it does not test: `significant` does.
         """
         return self.z_scores(name) > threshold
+
+    def significant(self, name: str, alpha: float = 0.05) -> NDArray[np.bool_]:
+        """Neurons connected to a block, given all others, with few false ones among them.
+
+        Parameters
+        ----------
+        name : str
+        alpha : float
+            Share of false ones to expect among those found: Benjamini and Hochberg's procedure on
+            the p-values of ``connections``.
+        """
+        self.block(name)
+        if not 0 < alpha < 1:
+            raise ValueError(f"alpha must lie between 0 and 1, got {alpha!r}")
+        if name not in self.connections:
+            raise ValueError(
+                f"{name!r} was not tested: make the map with attribute(..., test=True), on a "
+                "Recording with its labels or with y=..."
+            )
+        return self.connections[name].significant(alpha)
 
     def ranking(self, name: str) -> list[tuple[str, float]]:
         """Neurons by their score for a block, highest first."""
@@ -242,7 +266,8 @@ class AttributionMap:
 
     def aggregated(self, aggregate: str) -> AttributionMap:
         """The same map with another aggregate over time: mean, max, sum or median."""
-        return self._remade(self._steps("aggregated"), aggregate)
+        made = self._remade(self._steps("aggregated"), aggregate)
+        return replace(made, connections=self.connections)
 
     def compare(
         self,
@@ -381,7 +406,8 @@ class AttributionMap:
     def __reduce__(self) -> tuple[Any, ...]:
         # Read-only mappings cannot be pickled; plain ones become read-only again.
         parts = dict(self.scores), dict(self.blocks), self.neuron_names, self.latent_names
-        return type(self), (self.values, *parts, dict(self.made), self.steps)
+        others = dict(self.made), self.steps, dict(self.connections)
+        return type(self), (self.values, *parts, *others)
 
     def _steps(self, asked: str) -> Steps:
         if self.steps is None:
