@@ -262,6 +262,9 @@ def attribute(
     keep_time: Annotated[
         bool, typer.Option("--keep-time", help="Keep the map of every time step.")
     ] = False,
+    test: Annotated[
+        bool, typer.Option("--test", help="Test each neuron's connection, given all else.")
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -279,6 +282,7 @@ def attribute(
             aggregate=aggregate,
             block=block,
             keep_time=keep_time,
+            test=test,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         amap.save(path)
@@ -288,6 +292,12 @@ def attribute(
             for name, ranking in _ranked(amap, _N_SHOWN).items():
                 first = ", ".join(f"{each['neuron']} ({each['score']:.3g})" for each in ranking)
                 typer.echo(f"{name}: first neurons {first}")
+                if name in amap.connections:
+                    n = int(amap.significant(name).sum())
+                    typer.echo(
+                        f"{name}: {n} of {len(amap.neuron_names)} neurons are connected, given all "
+                        "else (5 % false ones to be expected)"
+                    )
             typer.echo(path)
 
 
@@ -406,7 +416,15 @@ def _say_fit(run: Run, told: Mapping[str, Any]) -> None:
 def _ranked(amap: AttributionMap, most: int | None) -> dict[str, list[dict[str, Any]]]:
     return {
         name: [
-            {"neuron": amap.neuron_names[i], "score": float(amap.block(name)[i])}
+            {
+                "neuron": amap.neuron_names[i],
+                "score": float(amap.block(name)[i]),
+                **_given(
+                    p_value=float(amap.connections[name].p_values[i])
+                    if name in amap.connections
+                    else None
+                ),
+            }
             for i in (-amap.block(name)).argsort(kind="stable")[:most]
         ]
         for name in amap.blocks

@@ -31,16 +31,29 @@ def map_numbers(amap: AttributionMap, truth: Mapping[str, Any] | None) -> dict[s
     }
     return {
         "neurons": list(amap.neuron_names),
-        "blocks": [
-            {"name": name, "scores": _short(amap.block(name)), "z": _short(amap.z_scores(name))}
-            for name in amap.blocks
-        ],
+        "blocks": [_block_numbers(amap, name) for name in amap.blocks],
         "latents": [
             {"name": name, "block": owners[i], "values": _short(amap.values[:, i])}
             for i, name in enumerate(amap.latent_names)
         ],
         "truth": {name: [int(v) for v in np.asarray(t)] for name, t in (truth or {}).items()},
     }
+
+
+def _block_numbers(amap: AttributionMap, name: str) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "name": name,
+        "scores": _short(amap.block(name)),
+        "z": _short(amap.z_scores(name)),
+    }
+    if found := amap.connections.get(name):
+        told["tested"] = {
+            "share": _short(found.share),
+            "share low": _short(found.low),
+            "share high": _short(found.high),
+            "p": _short(found.p_values),
+        }
+    return told
 
 
 def map_over_time(model: XCEBRA, amap: AttributionMap, recording: Recording) -> dict[str, Any]:

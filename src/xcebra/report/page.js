@@ -351,10 +351,12 @@
     });
     byId("download").addEventListener("click", () => {
       const quoted = (v) => (/[",\n]/.test(v) ? `"${String(v).replaceAll('"', '""')}"` : v);
-      const head = ["neuron", ...map.blocks.flatMap((b) => [`score ${b.name}`, `z ${b.name}`]),
-                    ...map.latents.map((l) => l.name)];
+      const columns = map.blocks.flatMap((b) =>
+        Object.entries({ score: b.scores, z: b.z, ...b.tested })
+          .map(([name, values]) => [`${name} ${b.name}`, values]));
+      const head = ["neuron", ...columns.map(([name]) => name), ...map.latents.map((l) => l.name)];
       const lines = order.map((i) => [map.neurons[i],
-        ...map.blocks.flatMap((b) => [b.scores[i] ?? "", b.z[i] ?? ""]),
+        ...columns.map(([, values]) => values[i] ?? ""),
         ...map.latents.map((l) => l.values[i] ?? "")]);
       const text = [head, ...lines].map((line) => line.map(quoted).join(",")).join("\n");
       const link = document.createElement("a");

@@ -36,8 +36,13 @@ def verdicts(fits: Mapping[str, GoodnessOfFit], amap: AttributionMap) -> str:
         if fit.p_value is not None:
             told += f" Against shifted labels p = {fit.p_value:.3f}."
         if name in amap.blocks and name != "time" and fit.learned is not False:
-            n = int(amap.is_connected(name).sum())
-            told += f" {n} of {len(amap.neuron_names)} neurons have more than the mean score."
+            tested = name in amap.connections
+            n = int((amap.significant(name) if tested else amap.is_connected(name)).sum())
+            told += f" {n} of {len(amap.neuron_names)} neurons " + (
+                "are connected to it, given all other latents; 5 % false ones to be expected."
+                if tested
+                else "have more than the mean score (not a test)."
+            )
         items.append(
             f'<li class="{kind}"><strong>{escaped(words)}</strong><br>{escaped(told)}</li>'
         )
@@ -123,26 +128,29 @@ def curves(numbers: Mapping[str, Any]) -> str:
 
 
 def ranking(amap: AttributionMap, truth: Mapping[str, Any] | None) -> str:
-    """Every neuron with its scores, in a table that can be sorted."""
-    heads = ['<th scope="col"><button>neuron</button></th>']
+    """Every neuron with its scores and what a test found, in a table that can be sorted."""
+    columns = []
     for name in amap.blocks:
-        block = escaped(name)
-        heads.append(
-            f'<th scope="col" class="number" data-block="{block}"><button>score for {block}'
-            f'</button></th><th scope="col" class="number"><button>z for {block}</button></th>'
-        )
+        columns.append((f"score for {name}", name, amap.block(name), ".4g"))
+        columns.append((f"z for {name}", "", amap.z_scores(name), "+.2f"))
+        if found := amap.connections.get(name):
+            columns.append((f"share owed to {name}", "", found.share, ".3f"))
+            columns.append((f"p for {name}", "", found.p_values, ".2g"))
+    heads = ['<th scope="col"><button>neuron</button></th>']
+    for told, block, *_ in columns:
+        sorts = f' data-block="{escaped(block)}"' if block else ""
+        heads.append(f'<th scope="col" class="number"{sorts}><button>{escaped(told)}</button></th>')
     heads += [
         f'<th scope="col"><button>{escaped(name)} (truth)</button></th>' for name in truth or {}
     ]
     first = next(iter(amap.blocks))
-    z = {name: amap.z_scores(name) for name in amap.blocks}
     lines = []
     for i in (-amap.block(first)).argsort(kind="stable"):
         cells = [f'<th scope="row">{escaped(amap.neuron_names[i])}</th>']
-        for name in amap.blocks:
-            score = amap.block(name)[i]
-            cells.append(f'<td class="number" data-value="{score:.6g}">{score:.4g}</td>')
-            cells.append(f'<td class="number" data-value="{z[name][i]:.6g}">{z[name][i]:+.2f}</td>')
+        for *_, values, digits in columns:
+            cells.append(
+                f'<td class="number" data-value="{values[i]:.6g}">{values[i]:{digits}}</td>'
+            )
         cells += [f"<td>{'yes' if known[i] else 'no'}</td>" for known in (truth or {}).values()]
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return (
