@@ -74,7 +74,7 @@ def test_an_experiment_that_does_not_exist_is_told_with_those_that_do(tmp_path):
         (("--jobs", "0", "--out", "new"), r"jobs must be a whole number of 1 or more, got 0"),
         (("--jobs", "2", "--dask", "tcp://a:1"), r"jobs=2 and dask='tcp://a:1' exclude"),
         (("--out", "file"), r"folder='file' is a file; name a folder"),
-        (("--out", "file/below"), r"Not a directory: 'file/below'"),
+        (("--out", "file/below"), r"file/below: not a directory"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_one_line_and_leaves_nothing_behind(

@@ -6,6 +6,7 @@ import pytest
 from scipy.ndimage import gaussian_filter1d
 
 import xcebra
+from xcebra.caveats import LabelKindWarning
 from xcebra.epochs import Epochs
 from xcebra.formats import Intervals, Series, clock
 
@@ -221,7 +222,8 @@ def test_angles_turn_through_the_border_and_not_back_through_zero(speed):
     assert np.ptp(angle) > 6
     found = at_times((times, angle), at, circular="label")[:, 0]
     np.testing.assert_allclose(np.exp(1j * found), np.exp(1j * speed * at), atol=1e-12)
-    straight = at_times((times, angle), at)[:, 0]
+    with pytest.warns(LabelKindWarning, match="jumps by a whole turn.*say circular='label'"):
+        straight = at_times((times, angle), at)[:, 0]
     assert np.abs(np.exp(1j * straight) - np.exp(1j * speed * at)).max() > 1
 
 

@@ -428,3 +428,12 @@ def test_what_cannot_be_a_recording_is_refused(source, said, wrong):
 )
 def test_an_argument_that_is_wrong_is_named(said, wrong):
     assert wrong in told({"neural": (TIMES, WIDE)}, **said)
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("r.csv", ".nwb"), ("r.npz", ".nwb")])
+def test_a_file_with_another_kinds_ending_is_told_what_it_is(wrong, right, tmp_path):
+    rec = xcebra.Recording(np.zeros((5, 2)), time=np.arange(5.0))
+    xcebra.write(rec, tmp_path / "r.nwb")
+    (tmp_path / "r.nwb").rename(tmp_path / wrong)
+    with pytest.raises(ValueError, match=f"{wrong}: is not what its ending says.*{right}"):
+        xcebra.read(tmp_path / wrong)

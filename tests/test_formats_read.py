@@ -411,12 +411,12 @@ def test_a_description_tells_roles_sizes_and_ranges():
         "side": ("50 samples of 1 column, names", "0 s to 4.9 s, 10 Hz", ("label",)),
         "lfp": ("50 samples of 9 columns, numbers", "0 s to 4.9 s, 10 Hz", ()),
         "later": ("50 samples of 1 column, numbers", "100 s to 104.9 s, 10 Hz", ()),
-        "trials": ("1 intervals, 5 s in all", "0 s to 5 s", ("epochs",)),
+        "trials": ("1 interval, 5 s in all", "0 s to 5 s", ("epochs",)),
         "units": ("spike times of 2 units, 3 spikes", "0.5 s to 2 s", ()),
         "flag": ("3 samples of 1 column, truth values", "0 s to 2 s, 1 Hz", ("label",)),
         "broken": (
             "5 samples of 1 column, whole numbers",
-            "0 s to 2.1 s, 10 Hz, 1 gaps",
+            "0 s to 2.1 s, 10 Hz, 1 gap",
             ("label",),
         ),
     }
@@ -588,3 +588,15 @@ def test_units_never_observed_together_are_refused(tmp_path):
 
     text = told(saved(tmp_path / "apart.nwb", fill), neural="units", bin_size=0.1)
     assert "'units' cannot be used: has no moment at which all units were observed" in text
+
+
+def test_dates_are_a_clock_that_starts_with_the_first():
+    index = pd.date_range("2024-05-01 12:00", periods=6, freq="100ms")
+    rec = xcebra.read(pd.DataFrame({"a": range(6), "b": range(6)}, index=index), neural=["a", "b"])
+    np.testing.assert_allclose(rec.time, np.arange(6) / 10)
+
+
+def test_an_open_nwb_file_asks_for_its_path():
+    nwb = NWBFile("a session", "x", datetime(2020, 1, 1, tzinfo=UTC))
+    with pytest.raises(TypeError, match="give the path of the file"):
+        xcebra.read(nwb)

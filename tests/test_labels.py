@@ -258,3 +258,12 @@ def test_a_delay_keeps_the_classes_and_leaves_the_label_it_was_given_alone():
 def test_the_warning_and_the_errors_quote_the_name_the_user_gave():
     with pytest.warns(LabelKindWarning, match=re.escape("label_kind={'head \"dir\"':")):
         label([0, 1], name='head "dir"')
+
+
+def test_an_angle_that_is_not_called_one_is_noticed():
+    t = np.arange(500) / 10
+    with pytest.warns(LabelKindWarning, match="'a' jumps by a whole turn.*'circular'"):
+        assert label(np.angle(np.exp(1j * t))).kind == "continuous"
+    assert label(np.angle(np.exp(1j * t)), "circular").kind == "circular"
+    assert label(np.sin(t)).kind == "continuous"
+    assert label(np.random.default_rng(0).uniform(-np.pi, np.pi, 500)).kind == "continuous"

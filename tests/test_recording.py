@@ -137,7 +137,7 @@ LABEL_INF = np.where(np.arange(20) == 1, np.inf, np.nan)
     ("neural", "others", "message"),
     [
         (activity()[:, 0], {}, r"two dimensions \(time, neuron\).*\(20,\).*x\[:, None\]"),
-        (np.zeros((2, 3, 4)), {}, r"two dimensions.*\(2, 3, 4\).*epochs of one long array"),
+        (np.zeros((2, 3, 4)), {}, r"two dimensions.*\(2, 3, 4\).*Recording.from_trials"),
         (np.zeros((0, 3)), {}, r"none of them empty; got shape \(0, 3\)"),
         (np.zeros((3, 0)), {}, r"none of them empty; got shape \(3, 0\)"),
         (np.float64(3), {}, r"two dimensions.*\(\)"),

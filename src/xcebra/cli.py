@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -22,8 +23,9 @@ from xcebra.experiments import EXPERIMENTS
 from xcebra.experiments import reproduce as reproduce_experiment
 from xcebra.formats import describe, opened, write
 from xcebra.maps import AttributionMap
+from xcebra.rendering import verdict_words
 from xcebra.report import report_run
-from xcebra.runs import Run, Settings, Source, make_run
+from xcebra.runs import MAP, REPORT, Run, Settings, Source, make_run
 from xcebra.sweep import SweepError
 
 app = typer.Typer(
@@ -38,9 +40,9 @@ Experiment = StrEnum("Experiment", {name: name for name in EXPERIMENTS})  # type
 Method = StrEnum("Method", {name: name for name in METHODS})  # type: ignore[misc]
 Simulation = StrEnum("Simulation", {"synthetic": "synthetic", "navigation": "navigation"})
 
-MAP, REPORT = "map.nc", "report.html"
 _N_SHOWN = 5
 _SYNTHETIC_INTERVAL = 0.05
+_FIGURES = (".png", ".svg", ".pdf")
 _HEAD = ("name", "could be", "what", "when")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
@@ -263,8 +265,11 @@ def attribute(
         bool, typer.Option("--keep-time", help="Keep the map of every time step.")
     ] = False,
     test: Annotated[
-        bool, typer.Option("--test", help="Test each neuron's connection, given all else.")
-    ] = False,
+        bool, typer.Option(help="Test each neuron's connection, given all else.")
+    ] = True,
+    figure: Annotated[
+        Path | None, typer.Option(help="Also draw the map: .png, .svg or .pdf.")
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -273,6 +278,8 @@ def attribute(
         path = out or run / MAP
         if path.suffix != ".nc":
             raise ValueError(f"--out {path} must end in .nc, the map's file format (netCDF)")
+        if figure is not None and figure.suffix not in _FIGURES:
+            raise ValueError(f"--figure {figure} must end in {', '.join(_FIGURES)}")
         opened_run = Run.open(run)
         amap = opened_run.model.attribute(
             opened_run.recording,
@@ -286,19 +293,19 @@ def attribute(
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         amap.save(path)
+        if figure is not None:
+            truth = opened_run.recording.ground_truth
+            drawn: Any = amap.plot(truth=truth or None).figure
+            figure.parent.mkdir(parents=True, exist_ok=True)
+            drawn.savefig(figure, dpi=200, bbox_inches="tight")
         if as_json:
-            typer.echo(json.dumps({"map": str(path), "neurons": _ranked(amap, None)}))
+            typer.echo(json.dumps({"map": str(path), "neurons": _ranked(amap)}))
         elif not quiet:
-            for name, ranking in _ranked(amap, _N_SHOWN).items():
-                first = ", ".join(f"{each['neuron']} ({each['score']:.3g})" for each in ranking)
-                typer.echo(f"{name}: first neurons {first}")
-                if name in amap.connections:
-                    n = int(amap.significant(name).sum())
-                    typer.echo(
-                        f"{name}: {n} of {len(amap.neuron_names)} neurons are connected, given all "
-                        "else (5 % false ones to be expected)"
-                    )
+            for name in amap.blocks:
+                typer.echo(_first_neurons(amap, name))
             typer.echo(path)
+            if figure is not None:
+                typer.echo(figure)
 
 
 @app.command()
@@ -403,32 +410,49 @@ def _told(run: Run) -> dict[str, Any]:
 
 
 def _say_fit(run: Run, told: Mapping[str, Any]) -> None:
-    words = {True: "learned", False: "NOT learned better than chance", None: "not judged"}
+    rec = run.recording
+    span = "" if rec.time is None else f" from {rec.time[0]:.6g} s to {rec.time[-1]:.6g} s"
+    n_epochs = len(rec.epochs)
+    typer.echo(
+        f"used {rec.n_neurons} neurons, {rec.n_times:,} samples{span} in {n_epochs} "
+        f"epoch{'s' * (n_epochs != 1)}"
+    )
     for name, each in run.model.goodness_of_fit_.items():
-        typer.echo(
-            f"{name}: {words[each.learned]} (held-out loss {each.loss:.2f}, chance "
-            f"{each.chance:.2f})"
-        )
+        typer.echo(f"{name}: {verdict_words(each)}")
+        if each.learned is False and name != "time":
+            typer.echo(f"  if {name} should be there, try a larger --bin-size, or --smooth")
     typer.echo(f"the embedding explains {told['variance_explained']:.0%} of the neurons' variance")
     typer.echo(run.folder)
 
 
-def _ranked(amap: AttributionMap, most: int | None) -> dict[str, list[dict[str, Any]]]:
-    return {
-        name: [
+def _ranked(amap: AttributionMap) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name in amap.blocks:
+        score, tested = amap.block(name), amap.connections.get(name)
+        found[name] = [
             {
                 "neuron": amap.neuron_names[i],
-                "score": float(amap.block(name)[i]),
-                **_given(
-                    p_value=float(amap.connections[name].p_values[i])
-                    if name in amap.connections
-                    else None
-                ),
+                "score": float(score[i]),
+                **_given(p_value=None if tested is None else float(tested.p_values[i])),
             }
-            for i in (-amap.block(name)).argsort(kind="stable")[:most]
+            for i in (-score).argsort(kind="stable")
         ]
-        for name in amap.blocks
-    }
+    return found
+
+
+def _first_neurons(amap: AttributionMap, name: str) -> str:
+    """The neurons with the highest scores; if they were tested, of those that are connected."""
+    score = amap.block(name)
+    order = (-score).argsort(kind="stable")
+    told = f"{name}: first neurons "
+    if name in amap.connections:
+        connected = amap.significant(name)
+        order = order[connected[order]]
+        told = f"{name}: {len(order)} of {len(score)} neurons are connected"
+        if len(order) == 0:
+            return told
+        told += ", first "
+    return told + ", ".join(f"{amap.neuron_names[i]} ({score[i]:.3g})" for i in order[:_N_SHOWN])
 
 
 class _one_line_errors:
@@ -445,14 +469,33 @@ class _one_line_errors:
         if isinstance(error, KeyboardInterrupt):
             typer.echo("stopped; what is finished is kept, the same command goes on", err=True)
             raise typer.Exit(130)
+        if isinstance(error, OSError) and error.strerror and error.filename:
+            error = OSError(f"{error.filename}: {error.strerror.lower()}")
         if isinstance(error, (ValueError, TypeError, OSError, ImportError, SweepError)):
-            typer.echo(f"xcebra: {error}", err=True)
+            typer.echo(f"xcebra: {_as_options(str(error))}", err=True)
             raise typer.Exit(2)
 
 
 def _say_warning(message: Any, category: type[Warning], *where: Any) -> None:
     if issubclass(category, XcebraWarning):
-        typer.echo(f"xcebra: note: {message}", err=True)
+        typer.echo(f"xcebra: note: {_as_options(str(message))}", err=True)
+
+
+def _as_options(told: str) -> str:
+    """The library speaks of its arguments; here they are options."""
+    told = re.sub(
+        r"label_kind=\{'([^']*)': 'continuous'\} or 'discrete'", r"--discrete \1 if they are", told
+    )
+    told = re.sub(r"label_kind=\{'([^']*)': '(circular|discrete)'\}", r"--\2 \1", told)
+    told = re.sub(r"\blabels=('[^']*'|\S+)", r"--label \1", told)
+    told = re.sub(r"\bbasis=('\w+')", r"--basis \1", told)
+    names = "bin_size|time_offset|time_dims|label_dims|batch_size|learning_rate|jacobian_weight"
+    names += "|keep_time|neural|epochs|circular|smooth|out|steps"
+    return re.sub(
+        rf"\b({names})=",
+        lambda m: f"--{m[1].replace('_', '-')} ",
+        re.sub(r"say bin_size in seconds", "say --bin-size in seconds", told),
+    )
 
 
 def main() -> None:

@@ -106,6 +106,15 @@ def check_varies(label: Label) -> None:
         )
 
 
+def jumps_like_angle(values: NDArray[Any]) -> bool:
+    """Whether one column goes from one end of a whole turn to the other, again and again."""
+    if values.dtype.kind != "f" or values[:1].size != 1:
+        return False
+    steps = np.abs(np.diff(values[np.isfinite(values)].ravel()))
+    near = np.isfinite(values).any() and np.nanmax(values) - np.nanmin(values) <= 2 * np.pi + 1e-6
+    return bool(near and (steps > 1.5 * np.pi).sum() >= 3 and np.median(steps) < np.pi / 4)
+
+
 def _assumed_kind(name: str, values: NDArray[Any]) -> str:
     if values.dtype.kind == "b":
         return "discrete"
@@ -113,6 +122,12 @@ def _assumed_kind(name: str, values: NDArray[Any]) -> str:
         return "continuous"
     known = values[np.isfinite(values).reshape(len(values), -1).all(axis=1)]
     if (known != np.round(known)).any():
+        if jumps_like_angle(values):
+            warn(
+                f"label {name!r} jumps by a whole turn, as an angle in radians does, and was taken "
+                f"as continuous; say label_kind={{{name!r}: 'circular'}} if it is one",
+                LabelKindWarning,
+            )
         return "continuous"
     n_classes = len(np.unique(known, axis=0))
     whole = values.dtype.kind in "iu"

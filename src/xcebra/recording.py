@@ -187,7 +187,7 @@ def _check_neural(neural: Any, problems: list[str]) -> NDArray[Any]:
     if array.ndim != 2 or 0 in array.shape:
         problems.append(
             f"neural must have two dimensions (time, neuron), none of them empty; got shape "
-            f"{array.shape}; one neuron is given as x[:, None], trials as epochs of one long array"
+            f"{array.shape}; one neuron is given as x[:, None], trials by Recording.from_trials"
         )
         return array
     if array.dtype.kind not in "fiub":

@@ -25,7 +25,13 @@ _COLOURS = np.array(
 )
 _HEIGHT, _COLUMN = 300, 26
 _N_FIRST = 8
-_WORDS = {True: "learned", False: "not learned: do not read its map", None: "not judged"}
+_WORDS = {True: "learned", False: "NOT learned: do not read its map", None: "not judged"}
+
+
+def verdict_words(fit: Any) -> str:
+    """Whether an objective was learned, with the loss and that of chance."""
+    where = "training" if fit.learned is None else "held-out"
+    return f"{_WORDS[fit.learned]} ({where} loss {fit.loss:.2f}, chance {fit.chance:.2f})"
 
 
 def map_html(amap: Any) -> str:
@@ -62,11 +68,10 @@ def fit_html(fits: Mapping[str, Any]) -> str:
     """What was learned, and how sure that is."""
     lines = "".join(
         f"<tr><td style='text-align:left'>{escape(name)}</td>"
-        f"<td style='text-align:left'>{_WORDS[fit.learned]}</td>"
-        f"<td>{fit.loss:.2f}</td><td>{fit.chance:.2f}</td></tr>"
+        f"<td style='text-align:left'>{verdict_words(fit)}</td></tr>"
         for name, fit in fits.items()
     )
-    head = "<th>objective</th><th>verdict</th><th>held-out loss</th><th>chance</th>"
+    head = "<th>objective</th><th>verdict</th>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
 
 

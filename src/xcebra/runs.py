@@ -2,7 +2,7 @@
 
 The folder holds ``run.toml`` (what was asked for, enough to do it again), ``recording.npz``
 (activity and labels as they were used), ``model.safetensors``, and while it trains
-``checkpoint.safetensors``. Maps and reports join them.
+``checkpoint.safetensors``. A map, ``map.nc``, and a page, ``report.html``, join them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ from xcebra.provenance import made_with, now
 from xcebra.recording import Recording
 from xcebra.storage import atomically
 
-SETTINGS, RECORDING, MODEL, CHECKPOINT = (
+SETTINGS, RECORDING, MODEL, CHECKPOINT, MAP, REPORT = FILES = (
     "run.toml",
     "recording.npz",
     "model.safetensors",
     "checkpoint.safetensors",
+    "map.nc",
+    "report.html",
 )
+_REPLACED = ".replaced"
+_FEWEST_SAMPLES = 100
 _MODEL = tuple(n for n in inspect.signature(XCEBRA).parameters if n != "progress")
 
 
@@ -186,14 +190,23 @@ def make_run(
         If it was asked to stop; what is done is kept, and the same call goes on.
     """
     settings = _with_digest(settings)
-    if overwrite and (folder / SETTINGS).is_file():
-        _clear(folder)
-    if is_finished(folder, settings):
+    replacing = overwrite and _holds_run(folder)
+    if not replacing and is_finished(folder, settings):
         return Run.open(folder)
     model = settings.estimator(progress)
     recording = settings.recording.read(settings.circular)
-    there, begun = folder.is_dir(), (folder / SETTINGS).is_file()
+    if recording.n_times < _FEWEST_SAMPLES:
+        width = settings.recording.bin_size
+        bins = "" if width is None else f"; bin_size={width:g} is in seconds, for instance 0.05"
+        raise ValueError(
+            f"{settings.recording.file}: has only {recording.n_times} samples, too few to learn "
+            f"from{bins}"
+        )
+    there, begun = folder.is_dir(), not replacing and (folder / SETTINGS).is_file()
     folder.mkdir(parents=True, exist_ok=True)
+    if replacing:
+        # Away, and back again if there is no run to take its place.
+        _move(folder, folder / _REPLACED)
     try:
         _write_settings(folder, settings)
         write(recording, folder / RECORDING)
@@ -205,17 +218,49 @@ def make_run(
         # Settings that do not fit the recording: nothing half-made stays.
         if not begun:
             _clear(folder)
+        if replacing:
+            _move(folder / _REPLACED, folder)
         if not there:
             folder.rmdir()
         raise
     model.save(folder / MODEL)
     (folder / CHECKPOINT).unlink(missing_ok=True)
     _write_settings(folder, settings, model)
+    if (folder / _REPLACED).is_dir():
+        _clear(folder / _REPLACED)
+        (folder / _REPLACED).rmdir()
     return Run(folder, settings, model, recording)
 
 
+def _holds_run(folder: Path) -> bool:
+    """Whether there is a run to replace.
+
+    Raises
+    ------
+    ValueError
+        If what looks like one is somebody else's.
+    """
+    if not (folder / SETTINGS).is_file():
+        return False
+    if not Settings.load(folder).recording.file:
+        raise ValueError(
+            f"{folder / SETTINGS}: is not of an xcebra run, and is not overwritten; name another "
+            "folder"
+        )
+    return True
+
+
+def _move(old: Path, new: Path) -> None:
+    new.mkdir(exist_ok=True)
+    for name in FILES:
+        if (old / name).exists():
+            (old / name).replace(new / name)
+    if old.name == _REPLACED:
+        old.rmdir()
+
+
 def _clear(folder: Path) -> None:
-    for name in (SETTINGS, RECORDING, MODEL, CHECKPOINT):
+    for name in FILES:
         (folder / name).unlink(missing_ok=True)
 
 

@@ -182,8 +182,28 @@ def test_a_finished_run_is_not_done_again_nor_replaced_unasked(made, tmp_path):
     assert (tmp_path / "new" / "model.safetensors").stat().st_mtime_ns == before
     error = run(*same, "--seed", 3, "--out", tmp_path / "new", code=2).stderr
     assert "other settings (random_state)" in error
+    (tmp_path / "new" / "slides.txt").write_text("mine")
+    (tmp_path / "new" / "map.nc").write_text("of the run before")
     run(*same, "--seed", 3, "--out", tmp_path / "new", "--overwrite")
     assert "random_state = 3" in (tmp_path / "new" / "run.toml").read_text()
+    left = {path.name for path in (tmp_path / "new").iterdir()}
+    assert left == {"run.toml", "recording.npz", "model.safetensors", "slides.txt"}
+
+
+def test_a_run_is_not_lost_to_one_that_cannot_be(made, tmp_path):
+    folder, *_ = made
+    moved = folder.parent / "moved.nwb"
+    shutil.copytree(folder, tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    impossible = ("fit", moved, "--label", "position", "--bin-size", WIDTH, "--label-dims", 90,
+                  "--out", tmp_path / "run", "--overwrite")  # fmt: skip
+    run(*impossible, code=2)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "run.toml").write_text("a = 1")
+    error = run(*impossible[:-3], "--out", tmp_path / "mine", "--overwrite", code=2).stderr
+    assert "is not of an xcebra run" in error
+    assert (tmp_path / "mine" / "run.toml").read_text() == "a = 1"
 
 
 @pytest.mark.parametrize(
@@ -191,8 +211,8 @@ def test_a_finished_run_is_not_done_again_nor_replaced_unasked(made, tmp_path):
     [
         (("fit", "nowhere.nwb"), "no file 'nowhere.nwb'"),
         (("fit",), "name a file"),
-        (("fit", "FILE", "--label", "speed", "--bin-size", 0.05), "labels='speed' is not in it"),
-        (("fit", "FILE", "--label", "position"), "bin_size"),
+        (("fit", "FILE", "--label", "speed", "--bin-size", 0.05), "--label 'speed' is not in it"),
+        (("fit", "FILE", "--label", "position"), "say --bin-size in seconds"),
         (("fit", "FILE", "--label", "position", "--bin-size", -1), "bin_size must be"),
         (("fit", "FILE", "--label", "position", "--bin-size", 0.05, "--epochs", "rests"), "rests"),
         (("fit", "FILE", "--label-dims", "two"), "--label-dims 'two'"),
@@ -318,7 +338,6 @@ def test_the_page_names_the_right_neurons_and_lets_itself_be_sorted(made, opened
     assert page.locator("#map-order").input_value() == "time"
     page.get_by_role("button", name="score for time").click()
     assert first_column(page) == by_time[::-1]
-    page.get_by_role("button", name="neuron", exact=True).click()
     page.get_by_role("button", name="neuron", exact=True).click()
     assert first_column(page) == sorted(order, key=int)
 

@@ -30,6 +30,8 @@ __all__ = [
     "write",
 ]
 
+# How files begin, and what they are then called.
+_MAGIC = {b"\x89HDF": (".nwb",), b"PK\x03\x04": (".npz",), b"PAR1": (".parquet",)}
 _READERS = {
     ".npz": read_npz,
     ".csv": read_csv,
@@ -61,6 +63,12 @@ def opened(source: Any) -> Iterator[Contents]:
         raise FileNotFoundError(f"there is no file {str(path)!r}; check its name and folder")
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: is empty: it has no bytes; write or download it again")
+    with path.open("rb") as file:
+        start = file.read(8)
+    for magic, endings in _MAGIC.items():
+        if start.startswith(magic) != (kind in endings) and start.startswith(tuple(_MAGIC)):
+            told = next(each for m, each in _MAGIC.items() if start.startswith(m))
+            raise ValueError(f"{path}: is not what its ending says; rename it to end in {told[0]}")
     if kind == ".nwb":
         with open_nwb(path) as contents:
             yield contents

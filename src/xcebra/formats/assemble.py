@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.caveats import LabelKindWarning, warn
 from xcebra.checks import number, raise_if
 from xcebra.epochs import Epochs
 from xcebra.formats import clock
 from xcebra.formats.contents import Contents, Entry, Floats, Intervals, Series, Spikes
+from xcebra.labels import jumps_like_angle
 from xcebra.recording import Recording
 
 NEURAL = "neural"
@@ -61,6 +63,12 @@ def assemble(
         raise ValueError(f"{spoken} {error}") from None
     values = {}
     for name, label in given.items():
+        if name not in circular and jumps_like_angle(label.values):
+            warn(
+                f"{contents.origin}: label {name!r} jumps by a whole turn, as an angle in radians "
+                f"does, and was interpolated as a number; say circular={name!r} if it is one",
+                LabelKindWarning,
+            )
         try:
             values[name] = _on_clock(label, activity, series, name in circular)
         except ValueError as error:

@@ -59,7 +59,8 @@ def _what(entry: Entry) -> str:
         n = sum(len(train) for train in entry.trains.values())
         return f"spike times of {len(entry.trains)} units, {n:,} spikes"
     if isinstance(entry, Intervals):
-        return f"{len(entry)} intervals, {_seconds(float((entry.stops - entry.starts).sum()))}"
+        each = "interval" if len(entry) == 1 else "intervals"
+        return f"{len(entry)} {each}, {_seconds(float((entry.stops - entry.starts).sum()))}"
     n, columns = entry.values.shape
     words = {"f": "numbers", "i": "whole numbers", "u": "whole numbers", "b": "truth values"}
     kind = words.get(entry.values.dtype.kind, "names")
@@ -81,7 +82,7 @@ def _when(entry: Entry) -> str:
 def _gaps(entry: Series) -> str:
     assert entry.times is not None
     n = int((np.diff(entry.times) > 5 * entry.interval).sum())
-    return f", {n} gaps" if n else ""
+    return f", {n} gap{'s' * (n > 1)}" if n else ""
 
 
 def _seconds(value: float) -> str:

@@ -57,6 +57,8 @@ def entry_of(value: Any) -> Entry:
     if isinstance(value, (Series, Spikes, Intervals)):
         return value
     kind = _kind(value)
+    if kind.startswith("pynwb."):
+        raise TypeError("is an object of pynwb; give the path of the file")
     if kind.startswith("pynapple."):
         return from_pynapple(value)
     if kind == "pandas.DataFrame":
@@ -140,7 +142,7 @@ def _clocked(frame: Any) -> tuple[Floats | None, Any]:
     if not clocks:
         return _seconds(frame.index.to_numpy()), frame
     times = frame[clocks[0]].to_numpy()
-    return times if times.dtype.kind != "m" else _seconds(times), frame.drop(columns=clocks[0])
+    return times if times.dtype.kind not in "mM" else _seconds(times), frame.drop(columns=clocks[0])
 
 
 def _support(value: Any) -> Intervals | None:
@@ -180,13 +182,15 @@ def _kind(value: Any) -> str:
     """Package and name of a type, without importing the package."""
     for each in type(value).__mro__:
         package = each.__module__.split(".")[0]
-        if package in ("pandas", "xarray", "pynapple"):
+        if package in ("pandas", "xarray", "pynapple", "pynwb"):
             return f"{package}.{each.__name__}"
     return type(value).__name__
 
 
 def _seconds(values: Any) -> Floats | None:
-    """Numbers that are not whole as they are, durations in seconds; anything else is no clock."""
+    """Numbers that are not whole as they are, durations and dates in seconds; else no clock."""
+    if values.dtype.kind == "M":
+        values = values - values[0]
     if values.dtype.kind == "m":
         return values / np.timedelta64(1, "s")
     return values if values.dtype.kind == "f" else None

@@ -25,6 +25,7 @@ from xcebra.report.page import escaped
 from xcebra.runs import Run
 from xcebra.storage import atomically
 
+_LITTLE = 0.05  # of a neuron's variance: less is too little to attribute
 _TITLE = "Which neurons carry this behaviour?"
 _PAPER = (
     "Schneider, S., González Laiz, R., Filippova, A., Frey, M. and Mathis, M. W. (2025). "
@@ -86,7 +87,7 @@ def write_report(
     path = Path(path)
     over_time = None if recording is None else map_over_time(model, amap, recording)
     numbers = {
-        "map": map_numbers(amap, truth),
+        "map": map_numbers(amap, model.variance_explained_["all"], truth),
         "over_time": over_time,
         "embedding": None if recording is None else embedding_numbers(model, recording),
     }
@@ -97,7 +98,7 @@ def write_report(
         "time": ("Over time", _TIME if over_time else ""),
         "embedding": ("Embedding", _EMBEDDING if recording is not None else ""),
         "training": ("Training", _training(model)),
-        "neurons": ("Neurons", _neurons(amap, truth)),
+        "neurons": ("Neurons", _neurons(model, amap, truth)),
         "settings": ("Settings", _settings(model, amap, source)),
         "cite": ("How to cite", _cite()),
     }
@@ -136,7 +137,15 @@ def _title(run: Run) -> str:
 def _verdict(
     model: XCEBRA, amap: AttributionMap, told: list[str], scores: Mapping[str, float] | None
 ) -> str:
+    explained = model.variance_explained_["all"]
+    low = int((explained < _LITTLE).sum())
     found = page.verdicts(model.goodness_of_fit_, amap) + page.notes(told)
+    unread = f", and less than {_LITTLE:.0%} of {low} of them: do not read their scores"
+    found += (
+        f'<p class="soft">The embedding explains {explained.mean():.0%} of the neurons\' variance'
+        f"{unread if low else ''}. The largest shared pattern of activity that it does not hold "
+        f"has {model.left_over_:.1%} of the variance; above 3 %, a factor may lack a latent.</p>"
+    )
     if scores:
         found += page.table(["measure", "value"], [[k, f"{v:.4f}"] for k, v in scores.items()])
     return found
@@ -179,16 +188,24 @@ _EMBEDDING = (
 
 def _training(model: XCEBRA) -> str:
     return (
-        '<p class="soft">Loss of each objective, in nats; dashed: the loss of an embedding that '
-        f"tells nothing.</p>{page.curves(training_numbers(model.history_))}"
+        '<p class="soft">Loss of each objective, in nats; dashed: chance, the loss of an embedding '
+        f"that never changes.</p>{page.curves(training_numbers(model.history_))}"
     )
 
 
-def _neurons(amap: AttributionMap, truth: Mapping[str, Any] | None) -> str:
+def _neurons(model: XCEBRA, amap: AttributionMap, truth: Mapping[str, Any] | None) -> str:
+    tested = (
+        " Share: of the variance that all latents explain, the part that is lost without this "
+        "block. p: of no connection to it, one neuron at a time."
+        if amap.connections
+        else ""
+    )
     return (
         '<p class="soft">z: how many standard deviations a score lies above the mean of all '
-        'neurons. It ranks neurons; it is no test.</p><div class="controls">'
-        '<button id="download">Download as CSV</button></div>' + page.ranking(amap, truth)
+        f"neurons. It ranks neurons; it is no test.{tested} A neuron of which little is explained "
+        'has no score worth reading.</p><div class="controls">'
+        '<button id="download">Download as CSV</button></div>'
+        + page.ranking(amap, model.variance_explained_["all"], truth)
     )
 
 

@@ -22,8 +22,10 @@ _MOST_STEPS = 400  # of training
 _DIGITS = 5
 
 
-def map_numbers(amap: AttributionMap, truth: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Neurons by blocks and latents, and the known wiring."""
+def map_numbers(
+    amap: AttributionMap, explained: NDArray[Any], truth: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Neurons by blocks and latents, what is explained of each, and the known wiring."""
     owners = {
         latent: name
         for name, block in amap.blocks.items()
@@ -36,6 +38,7 @@ def map_numbers(amap: AttributionMap, truth: Mapping[str, Any] | None) -> dict[s
             {"name": name, "block": owners[i], "values": _short(amap.values[:, i])}
             for i, name in enumerate(amap.latent_names)
         ],
+        "explained": _short(explained),
         "truth": {name: [int(v) for v in np.asarray(t)] for name, t in (truth or {}).items()},
     }
 

@@ -335,7 +335,8 @@
     };
     heads.forEach((head, i) => {
       head.querySelector("button").addEventListener("click", () => {
-        const down = head.getAttribute("aria-sort") !== "descending";
+        const now = head.getAttribute("aria-sort");
+        const down = now ? now !== "descending" : head.dataset.first !== "ascending";
         heads.forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", down ? "descending" : "ascending");
         const sorted = rows.slice().sort((a, b) => {
@@ -353,7 +354,9 @@
       const quoted = (v) => (/[",\n]/.test(v) ? `"${String(v).replaceAll('"', '""')}"` : v);
       const columns = map.blocks.flatMap((b) =>
         Object.entries({ score: b.scores, z: b.z, ...b.tested })
-          .map(([name, values]) => [`${name} ${b.name}`, values]));
+          .map(([name, values]) => [`${name} ${b.name}`, values]))
+        .concat([["variance explained", map.explained]],
+          Object.entries(map.truth).map(([name, known]) => [`${name} (truth)`, known]));
       const head = ["neuron", ...columns.map(([name]) => name), ...map.latents.map((l) => l.name)];
       const lines = order.map((i) => [map.neurons[i],
         ...columns.map(([, values]) => values[i] ?? ""),

@@ -24,24 +24,22 @@ def verdicts(fits: Mapping[str, GoodnessOfFit], amap: AttributionMap) -> str:
     items = []
     # Labels first: they are what was asked for.
     for name, fit in sorted(fits.items(), key=lambda item: item[0] == "time"):
-        about = "something that lasts in time" if name == "time" else name
+        about = "activity that lasts, beyond the labels," if name == "time" else name
         kind, words = {
             True: ("yes", f"Yes: {about} is in these neurons."),
             False: ("no", f"No: {about} was not found in these neurons. Do not read its map."),
             None: ("open", f"Not judged: nothing was held out to tell whether {about} is there."),
         }[fit.learned]
-        told = (
-            f"Held-out loss {fit.loss:.2f} nats; an embedding that tells nothing: {fit.chance:.2f}."
-        )
+        where = "Training" if fit.learned is None else "Held-out"
+        told = f"{where} loss {fit.loss:.2f} nats, chance {fit.chance:.2f}."
         if fit.p_value is not None:
             told += f" Against shifted labels p = {fit.p_value:.3f}."
         if name in amap.blocks and name != "time" and fit.learned is not False:
-            tested = name in amap.connections
-            n = int((amap.significant(name) if tested else amap.is_connected(name)).sum())
-            told += f" {n} of {len(amap.neuron_names)} neurons " + (
-                "are connected to it, given all other latents; 5 % false ones to be expected."
-                if tested
-                else "have more than the mean score (not a test)."
+            told += (
+                f" {int(amap.significant(name).sum())} of {len(amap.neuron_names)} neurons are "
+                "connected to it, given all other latents (expect 5 % false ones)."
+                if name in amap.connections
+                else " Which neurons are connected was not tested."
             )
         items.append(
             f'<li class="{kind}"><strong>{escaped(words)}</strong><br>{escaped(told)}</li>'
@@ -127,7 +125,7 @@ def curves(numbers: Mapping[str, Any]) -> str:
     )
 
 
-def ranking(amap: AttributionMap, truth: Mapping[str, Any] | None) -> str:
+def ranking(amap: AttributionMap, explained: Any, truth: Mapping[str, Any] | None) -> str:
     """Every neuron with its scores and what a test found, in a table that can be sorted."""
     columns = []
     for name in amap.blocks:
@@ -136,7 +134,8 @@ def ranking(amap: AttributionMap, truth: Mapping[str, Any] | None) -> str:
         if found := amap.connections.get(name):
             columns.append((f"share owed to {name}", "", found.share, ".3f"))
             columns.append((f"p for {name}", "", found.p_values, ".2g"))
-    heads = ['<th scope="col"><button>neuron</button></th>']
+    columns.append(("variance explained", "", explained, ".2f"))
+    heads = ['<th scope="col" data-first="ascending"><button>neuron</button></th>']
     for told, block, *_ in columns:
         sorts = f' data-block="{escaped(block)}"' if block else ""
         heads.append(f'<th scope="col" class="number"{sorts}><button>{escaped(told)}</button></th>')
