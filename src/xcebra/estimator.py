@@ -353,7 +353,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             Samples at a time; it changes speed and memory, not the map.
         test : bool
             Test every neuron's connection to every block, given all others, for
-            `AttributionMap.significant`. It needs the labels, and takes some seconds a block.
+            `AttributionMap.significant`. It needs the labels, and takes about 20 s a block.
         """
         check_is_fitted(self)
         recipe = RECIPES[self.config_["recipe"]]

@@ -103,7 +103,10 @@ def find_connections(
     fair = with_block - (np.mean(shifted, axis=0) - as_given)
     share, low, high = _shares(without, fair, total)
     explained = np.maximum(_gain(total, fair, total), 0.0)
-    leak = ALLOWANCE * _typical(share) * explained
+    # What shifts alone make of a typical share is none: then nothing can leak.
+    by_chance = (nulls - nulls.mean(axis=0)) / np.maximum(explained, _LEAST_EXPLAINED)
+    typical = _typical(share) - float(np.mean([_typical(each) for each in by_chance]))
+    leak = ALLOWANCE * max(0.0, typical) * explained
     return Connections(share, low, high, _p_values(_gain(without, with_block, total) - leak, nulls))
 
 

@@ -140,7 +140,7 @@ def _verdict(
     explained = model.variance_explained_["all"]
     low = int((explained < _LITTLE).sum())
     found = page.verdicts(model.goodness_of_fit_, amap) + page.notes(told)
-    unread = f", and less than {_LITTLE:.0%} of {low} of them: do not read their scores"
+    unread = f"; of {low} of them less than {_LITTLE:.0%}: do not read their scores"
     found += (
         f'<p class="soft">The embedding explains {explained.mean():.0%} of the neurons\' variance'
         f"{unread if low else ''}. The largest shared pattern of activity that it does not hold "
