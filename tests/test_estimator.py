@@ -224,7 +224,7 @@ def test_discrete_and_circular_labels(rec):
 
 def test_integer_labels_warn_what_was_assumed(rec):
     label = (rec.latents["z2"][:, 0] > 0).astype(int)
-    with pytest.warns(LabelKindWarning, match="2 different values and was taken as discrete"):
+    with pytest.warns(LabelKindWarning, match="2 different ones, and was taken as discrete"):
         quick(steps=2).fit(rec.neural, label)
 
 

@@ -2,10 +2,12 @@
 
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from xcebra.selection import affine, consistency
+import xcebra
+from xcebra.selection import _fewest_as_good, affine, consistency, select_dimensions
 
 N = 20_000
 BLOCKS = {"label": slice(0, 2), "time": slice(2, 5)}
@@ -114,3 +116,53 @@ def test_models_are_left_as_they_were():
     blocks = dict(BLOCKS)
     consistency([model(draws(0), blocks), model(draws(1), blocks)], slice(None))
     assert blocks == BLOCKS
+
+
+# Numbers of latents
+
+
+@pytest.mark.parametrize(
+    ("found", "sizes", "expected"),
+    [
+        ([[0.6, 0.7], [0.99, 0.99], [0.98, 0.98]], [2, 3, 4], 1),  # the peak
+        ([[0.6, 0.7], [0.985, 0.985], [0.98, 1.0]], [2, 3, 4], 1),  # within one error of the best
+        ([[0.6, 0.7], [0.97, 0.97], [0.98, 1.0]], [2, 3, 4], 2),  # not within it
+        ([[0.99, 0.99], [0.9901, 0.9903]], [5, 4], 1),  # fewer and better
+        ([[0.98, 0.98], [0.985, 0.985], [0.9, 1.1]], [4, 4, 5], 1),  # of equals, the better
+    ],
+)
+def test_the_fewest_latents_within_one_standard_error_of_the_best(found, sizes, expected):
+    assert _fewest_as_good(np.array(found), sizes) == expected
+
+
+def test_a_search_finds_the_width_of_what_no_label_explains(tmp_path):
+    rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=2000, seed=120)
+    given = {"label": "z2", "time_dims": (1, 2), "seeds": 2, "jobs": 1, "folder": tmp_path}
+    choice = select_dimensions(rec, **given, steps=120, batch_size=256)
+    assert choice.time_dims == 2
+    assert choice.label_dims is None
+    assert choice.mean.argmax() == 1
+    assert choice.mean[0] < 0.9
+    ax = choice.plot()
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2"]
+    plt.close(ax.figure)
+    rows = (tmp_path / "rows.jsonl").read_text()
+    again = select_dimensions(rec, **given, steps=120, batch_size=256)
+    np.testing.assert_array_equal(again.consistency, choice.consistency)
+    assert (tmp_path / "rows.jsonl").read_text() == rows
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"seeds": 1}, "seeds must be a whole number of 2 or more"),
+        ({"time_dims": 3}, "time_dims must be a list of candidates, got 3"),
+        ({"label_dims": ()}, "label_dims must be a list of candidates"),
+        ({"random_state": 3}, "random_state is not for each fit"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_before_any_fit(given, words):
+    with pytest.raises(ValueError, match=words):
+        select_dimensions(np.zeros((50, 3)), **given)
+    with pytest.raises(TypeError, match="no_such"):
+        select_dimensions(np.zeros((50, 3)), no_such=1)
