@@ -62,7 +62,7 @@ class Connections:
 
 
 def find_connections(
-    activity: Array, block: Array, others: Array, *, n_shifts: int = N_SHIFTS, seed: int = 0
+    activity: Array, block: Array, others: Array, *, n_shifts: int | None = None, seed: int = 0
 ) -> Connections:
     """Test every neuron's connection to a block, given the others.
 
@@ -72,7 +72,8 @@ def find_connections(
     block : ndarray of shape (n_times, n_columns)
     others : ndarray of shape (n_times, n_other_columns)
         May have no columns.
-    n_shifts : int
+    n_shifts : int, optional
+        `N_SHIFTS` if not given.
     seed : int
         Of the shifts and the regressors.
     """
@@ -96,7 +97,7 @@ def find_connections(
     with_block = errors(block)
     total = _by_stretch(np.square(x), stretch)
     margin = max(1, n // _STRETCHES)
-    shifts = rng.integers(margin, max(margin + 1, n - margin), size=n_shifts)
+    shifts = rng.integers(margin, max(margin + 1, n - margin), size=n_shifts or N_SHIFTS)
     shifted = [errors(np.roll(block, shift, axis=0)) for shift in shifts]
     nulls = np.array([_gain(as_given, each, total) for each in shifted])
     # Columns that tell nothing cost something: shifted ones say how much, and that is made up for.

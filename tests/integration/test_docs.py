@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import pytest
 from typer.testing import CliRunner
 
-from xcebra import planning, settings
+from xcebra import planning, settings, significance
 from xcebra.cli import app
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -29,6 +29,7 @@ def short(monkeypatch):
     recipes = {**settings.RECIPES, "xcebra": replace(settings.RECIPES["xcebra"], steps=5)}
     monkeypatch.setattr(settings, "RECIPES", recipes)
     monkeypatch.setattr(planning, "RECIPES", recipes)
+    monkeypatch.setattr(significance, "N_SHIFTS", 3)
 
 
 @pytest.fixture
