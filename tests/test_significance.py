@@ -15,8 +15,8 @@ from xcebra.significance import (
     Connections,
     _Nested,
     _p_values,
-    _typical,
     find_connections,
+    typical,
 )
 
 N = 4000
@@ -124,8 +124,8 @@ def test_a_neuron_that_never_changes_is_connected_to_nothing():
 
 
 def test_the_typical_share_is_that_of_the_connected_however_few():
-    assert _typical(np.array([0.0] * 98 + [0.4, 0.5])) >= 0.4
-    assert _typical(np.array([-0.1, 0.0, 0.0])) == 0
+    assert typical(np.array([0.0] * 98 + [0.4, 0.5])) >= 0.4
+    assert typical(np.array([-0.1, 0.0, 0.0])) == 0
 
 
 def test_false_discoveries_are_controlled_by_benjamini_and_hochberg():

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.significance import typical
+
 Array = NDArray[np.float64]
 
 _MOST_ITERATIONS = 2000
@@ -102,7 +104,7 @@ def sparsest(moments: Array, block: slice, others: NDArray[np.int64]) -> Mixture
     after = problem.norms(weights)
     # Neurons that never move tell nothing of a mixture.
     silent = np.einsum("nii->n", moments) == 0
-    n_unconnected = int(((after < _UNCONNECTED * _typical(after)) & ~silent).sum())
+    n_unconnected = int(((after < _UNCONNECTED * typical(after)) & ~silent).sum())
     if n_unconnected <= len(others):
         return Mixture(
             none, before, before.copy(), gap, n_unconnected, _instability(problem, weights)
@@ -120,23 +122,17 @@ def _sharpest(problem: _Problem) -> tuple[Array, float]:
     return min(tried, key=lambda m: problem.log_sum(m, floor)), gap
 
 
-def _typical(norms: Array) -> float:
-    """The norm that half of their sum lies above: however many are near zero, a connected one's."""
-    order = np.sort(norms)
-    return float(order[np.searchsorted(np.cumsum(order), order.sum() / 2)])
-
-
 def _instability(problem: _Problem, weights: Array) -> float:
     """By how much a mixture changes without a fifth of the neurons, the median of several."""
     n = len(problem.bb)
-    typical = _typical(problem.norms(weights))
+    usual = typical(problem.norms(weights))
     rng = np.random.default_rng(0)
     changes = []
     for _ in range(_LEAVE_OUT_TIMES):
         kept = problem.only(np.sort(rng.permutation(n)[: max(1, round(0.8 * n))]))
         change = (_sharpest(kept)[0] if kept.bb.any() else 0.0) - weights
         moved = np.sqrt(np.maximum(np.einsum("nij,ik,jk->n", problem.aa, change, change), 0.0))
-        changes.append(float(moved.mean()) / max(typical, float(np.finfo(float).tiny)))
+        changes.append(float(moved.mean()) / max(usual, float(np.finfo(float).tiny)))
     return float(np.median(changes))
 
 

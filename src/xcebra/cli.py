@@ -410,13 +410,7 @@ def _told(run: Run) -> dict[str, Any]:
 
 
 def _say_fit(run: Run, told: Mapping[str, Any]) -> None:
-    rec = run.recording
-    span = "" if rec.time is None else f" from {rec.time[0]:.6g} s to {rec.time[-1]:.6g} s"
-    n_epochs = len(rec.epochs)
-    typer.echo(
-        f"used {rec.n_neurons} neurons, {rec.n_times:,} samples{span} in {n_epochs} "
-        f"epoch{'s' * (n_epochs != 1)}"
-    )
+    typer.echo(f"used {run.recording.extent}")
     for name, each in run.model.goodness_of_fit_.items():
         typer.echo(f"{name}: {verdict_words(each)}")
         if each.learned is False and name != "time":
@@ -491,11 +485,8 @@ def _as_options(told: str) -> str:
     told = re.sub(r"\bbasis=('\w+')", r"--basis \1", told)
     names = "bin_size|time_offset|time_dims|label_dims|batch_size|learning_rate|jacobian_weight"
     names += "|keep_time|neural|epochs|circular|smooth|out|steps"
-    return re.sub(
-        rf"\b({names})=",
-        lambda m: f"--{m[1].replace('_', '-')} ",
-        re.sub(r"say bin_size in seconds", "say --bin-size in seconds", told),
-    )
+    told = told.replace("say bin_size in seconds", "say --bin-size in seconds")
+    return re.sub(rf"\b({names})=", lambda m: f"--{m[1].replace('_', '-')} ", told)
 
 
 def main() -> None:

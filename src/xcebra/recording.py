@@ -138,10 +138,15 @@ class Recording:
             name if values[:1].size == 1 else f"{name} ({values.shape[1]} columns)"
             for name, values in self.labels.items()
         )
+        return f"Recording: {self.extent}; labels: {labels or 'none'}"
+
+    @property
+    def extent(self) -> str:
+        """How much there is of it, in words."""
         seconds = "" if self.time is None else f" from {self.time[0]:g} s to {self.time[-1]:g} s"
         return (
-            f"Recording: {self.n_neurons} neurons, {self.n_times:,} samples{seconds} in "
-            f"{len(self.epochs)} epoch{'s' * (len(self.epochs) != 1)}; labels: {labels or 'none'}"
+            f"{self.n_neurons} neurons, {self.n_times:,} samples{seconds} in "
+            f"{len(self.epochs)} epoch{'s' * (len(self.epochs) != 1)}"
         )
 
     @property

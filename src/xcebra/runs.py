@@ -289,11 +289,8 @@ def _with_digest(settings: Settings) -> Settings:
     path = Path(source.file)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
-    state = hashlib.sha256()
     with path.open("rb") as file:
-        while part := file.read(1 << 20):
-            state.update(part)
-    found = state.hexdigest()
+        found = hashlib.file_digest(file, "sha256").hexdigest()
     if source.sha256 not in (None, found):
         raise ValueError(
             f"{path}: has changed since these settings were written; name it on the command line "

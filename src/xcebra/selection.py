@@ -188,8 +188,7 @@ def select_dimensions(
     >>> import xcebra
     >>> rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=100_000)
     >>> choice = select_dimensions(rec, label="z2", time_dims=(1, 2, 3))  # doctest: +SKIP
-    >>> choice.time_dims  # doctest: +SKIP
-    2
+    >>> ax = choice.plot()  # doctest: +SKIP
     """
     problems: list[str] = []
     number(problems, "seeds", seeds, least=2, whole=True)
@@ -208,7 +207,8 @@ def select_dimensions(
         where.mkdir(parents=True, exist_ok=True)
         kept = where / _RECORDING
         write(recording, kept)
-        digest = hashlib.sha256(kept.read_bytes()).hexdigest()
+        with kept.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         items = [
             _Candidate(json.dumps(wide), deep, seeds, json.dumps(settings, sort_keys=True), digest)
             for wide, deep in pairs

@@ -106,8 +106,8 @@ def find_connections(
     explained = np.maximum(_gain(total, fair, total), 0.0)
     # What shifts alone make of a typical share is none: then nothing can leak.
     by_chance = (nulls - nulls.mean(axis=0)) / np.maximum(explained, _LEAST_EXPLAINED)
-    typical = _typical(share) - float(np.mean([_typical(each) for each in by_chance]))
-    leak = ALLOWANCE * max(0.0, typical) * explained
+    owed = typical(share) - float(np.mean([typical(each) for each in by_chance]))
+    leak = ALLOWANCE * max(0.0, owed) * explained
     return Connections(share, low, high, _p_values(_gain(without, with_block, total) - leak, nulls))
 
 
@@ -213,7 +213,7 @@ def _shares(without: Array, with_block: Array, total: Array) -> tuple[Array, Arr
     return whole, whole - reach, whole + reach
 
 
-def _typical(share: Array) -> float:
+def typical(share: Array) -> float:
     """The share that half of their sum lies above: a connected neuron's, however few there are."""
     order = np.sort(np.maximum(share, 0.0))
     return float(order[np.searchsorted(np.cumsum(order), order.sum() / 2)])

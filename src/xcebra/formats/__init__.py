@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 # How files begin, and what they are then called.
-_MAGIC = {b"\x89HDF": (".nwb",), b"PK\x03\x04": (".npz",), b"PAR1": (".parquet",)}
+_MAGIC = {b"\x89HDF": ".nwb", b"PK\x03\x04": ".npz", b"PAR1": ".parquet"}
 _READERS = {
     ".npz": read_npz,
     ".csv": read_csv,
@@ -65,10 +65,9 @@ def opened(source: Any) -> Iterator[Contents]:
         raise ValueError(f"{path}: is empty: it has no bytes; write or download it again")
     with path.open("rb") as file:
         start = file.read(8)
-    for magic, endings in _MAGIC.items():
-        if start.startswith(magic) != (kind in endings) and start.startswith(tuple(_MAGIC)):
-            told = next(each for m, each in _MAGIC.items() if start.startswith(m))
-            raise ValueError(f"{path}: is not what its ending says; rename it to end in {told[0]}")
+    for magic, ending in _MAGIC.items():
+        if start.startswith(magic) and kind != ending:
+            raise ValueError(f"{path}: is not what its ending says; rename it to end in {ending}")
     if kind == ".nwb":
         with open_nwb(path) as contents:
             yield contents
