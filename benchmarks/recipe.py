@@ -88,7 +88,7 @@ def averaged(share: float) -> Callable[[Any], Any]:
                 mean.update(n=0)
             record = take_step(state, batch, objectives, config, step)
             if step >= (1 - share) * config.steps:
-                weights = state.encoder.network.state_dict()
+                weights = state.learner.encoder.network.state_dict()
                 mean["n"] += 1
                 if mean["n"] == 1:
                     mean["weights"] = copy.deepcopy(weights)
@@ -96,7 +96,7 @@ def averaged(share: float) -> Callable[[Any], Any]:
                     for name, value in mean["weights"].items():
                         value.lerp_(weights[name], 1 / mean["n"])
             if step + 1 == config.steps:
-                state.encoder.network.load_state_dict(mean["weights"])
+                state.learner.encoder.network.load_state_dict(mean["weights"])
             return record
 
         return stepped
@@ -110,7 +110,7 @@ def optimised(make: Callable[[Any, float], torch.optim.Optimizer]) -> Callable[[
     def wrap(new_state: Any) -> Any:
         def made(net: Any, config: Any) -> Any:
             state = new_state(net, config)
-            state.optimizer = make(net.network.parameters(), config.learning_rate)
+            state.learner.optimizer = make(net.network.parameters(), config.learning_rate)
             return state
 
         return made

@@ -395,7 +395,7 @@ def test_nothing_is_said_where_nothing_was_lost():
         (None, 300, 300),
         (None, 1, 2),
         (64, 300, 64),
-        (300, 300, 300),
+        (150, 300, 150),
         (5_000, 100_000, 5_000),
         (np.int64(64), 300, 64),
     ],
@@ -404,6 +404,13 @@ def test_the_batch_is_as_given_or_the_recipe_s_if_it_fits(given, n_training, exp
     found = resolve_batch_size(given, RECIPES["xcebra"], n_training)
     assert found == expected
     assert type(found) is int
+
+
+def test_a_batch_that_is_most_of_the_recording_is_told():
+    with pytest.warns(
+        ShortRecordingWarning, match=r"batch_size=151 is more than half .* to 37 for"
+    ):
+        assert resolve_batch_size(151, RECIPES["xcebra"], 300) == 151
 
 
 def test_a_batch_larger_than_the_recording_is_refused_with_a_remedy():

@@ -14,7 +14,7 @@ class SilentNeuronWarning(XcebraWarning):
 
 
 class ShortRecordingWarning(XcebraWarning):
-    """Epochs were dropped, or nothing could be held out."""
+    """Epochs were dropped, nothing could be held out, or batches hold most of the recording."""
 
 
 class MissingLabelWarning(XcebraWarning):
@@ -39,6 +39,30 @@ class SparseBasisWarning(XcebraWarning):
 
 class MissingFactorWarning(XcebraWarning):
     """The neurons share activity that the embedding does not hold."""
+
+
+class DuplicateNeuronWarning(XcebraWarning):
+    """Some neurons are nearly the same: what they carry is shared out among them at will."""
+
+
+class RedundantLabelWarning(XcebraWarning):
+    """One label can be told from another: their maps cannot be told apart."""
+
+
+class OversampledWarning(XcebraWarning):
+    """Most samples are the same as the one before."""
+
+
+class CollapsedEmbeddingWarning(XcebraWarning):
+    """Some directions of a block hold nothing."""
+
+
+class SaturatedOutputWarning(XcebraWarning):
+    """Latents lie at the bound of the encoder's outputs, where it no longer follows the neurons."""
+
+
+class IllConditionedWarning(XcebraWarning):
+    """Inverses of the encoder's Jacobian magnify its errors."""
 
 
 def warn(message: str, category: type[XcebraWarning]) -> None:

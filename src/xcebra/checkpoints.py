@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from xcebra.encoder import Encoder
 from xcebra.storage import read_tensors, under, write_tensors
 
 _KIND = "xcebra-checkpoint"
+_TWIN = "twin/"
 
 
 @dataclass(eq=False)
@@ -33,19 +36,47 @@ class History:
 
 
 @dataclass(eq=False)
-class TrainState:
-    """All that changes while training, so that a resumed run gives the same bits."""
+class Learner:
+    """An encoder, and the optimizer that moves it."""
 
     encoder: Encoder
     optimizer: torch.optim.Adam
+
+    def tensors(self, prefix: str) -> dict[str, Tensor]:
+        """All of its state, under names that begin with the prefix."""
+        found = {f"{prefix}encoder/{k}": v for k, v in self.encoder.state_dict().items()}
+        for i, moments in self.optimizer.state_dict()["state"].items():
+            found |= {f"{prefix}optimizer/{i}/{k}": torch.as_tensor(v) for k, v in moments.items()}
+        return found
+
+    def take(self, tensors: Mapping[str, Tensor], prefix: str) -> None:
+        """Take its state back."""
+        self.encoder.load_state_dict(under(tensors, f"{prefix}encoder/"))
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in under(tensors, f"{prefix}optimizer/").items():
+            index, moment = name.split("/")
+            state.setdefault(int(index), {})[moment] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+@dataclass(eq=False)
+class TrainState:
+    """All that changes while training, so that a resumed run gives the same bits.
+
+    ``twin`` goes without the penalty while its weight is searched for.
+    """
+
+    learner: Learner
     rng: np.random.Generator
     history: History
+    twin: Learner | None = None
 
     def save(self, path: Path, fingerprint: str, step: int) -> None:
         """Write everything to one file."""
-        tensors = {f"encoder/{k}": v for k, v in self.encoder.state_dict().items()}
-        for i, moments in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer/{i}/{k}": torch.as_tensor(v) for k, v in moments.items()}
+        tensors = self.learner.tensors("")
+        if self.twin is not None:
+            tensors |= self.twin.tensors(_TWIN)
         for name, values in self.history.arrays().items():
             tensors[f"history/{name}"] = torch.from_numpy(values)
         header = {"step": step, "fingerprint": fingerprint, "rng": self.rng.bit_generator.state}
@@ -59,13 +90,10 @@ class TrainState:
                 f"checkpoint {str(path)!r} belongs to another fit: its data, labels, epochs or "
                 "settings differ; delete it or give another path"
             )
-        self.encoder.load_state_dict(under(tensors, "encoder/"))
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, value in under(tensors, "optimizer/").items():
-            index, moment = name.split("/")
-            state.setdefault(int(index), {})[moment] = value
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.learner.take(tensors, "")
+        if under(tensors, _TWIN):
+            self.twin = copy.deepcopy(self.learner)
+            self.twin.take(tensors, _TWIN)
         for name, values in under(tensors, "history/").items():
             self.history.rows[name] = values.tolist()
         self.rng.bit_generator.state = header["rng"]

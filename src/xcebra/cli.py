@@ -404,7 +404,10 @@ def _told(run: Run) -> dict[str, Any]:
     return {
         "run": str(run.folder),
         "blocks": {name: [b.start, b.stop] for name, b in run.model.blocks_.items()},
-        "goodness_of_fit": {n: asdict(fit) for n, fit in run.model.goodness_of_fit_.items()},
+        "goodness_of_fit": {
+            name: {k: v for k, v in asdict(fit).items() if k != "nulls"} | {"effect": fit.effect}
+            for name, fit in run.model.goodness_of_fit_.items()
+        },
         "variance_explained": float(run.model.variance_explained_["all"].mean()),
     }
 

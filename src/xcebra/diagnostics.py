@@ -1,4 +1,4 @@
-"""Is there anything to attribute, and to whom? Against what chance would give."""
+"""Is there anything to attribute? Held-out losses against what chance would give."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xcebra.batches import Objective, Regression
-from xcebra.decoder import around, at, lasts, spread
-from xcebra.encoder import Encoder
 from xcebra.epochs import IntArray
 from xcebra.infonce import chance_level, infonce, pair_losses
-from xcebra.labels import Label
-from xcebra.recording import Recording
 from xcebra.sampling import NONE
-from xcebra.significance import Connections, find_connections
 from xcebra.training import TrainConfig
 
 N_SHIFTS = 199
 LEVEL = 0.01
 _MOST_NEGATIVES = 1024
-_LEAST_TESTED, _MOST_TESTED = 400, 10_000
+# For the information: pairs and negatives, shifts that say what there is without the label, and
+# factors of the similarity.
+_MOST_PAIRS, _MOST_OTHERS = 1000, 512
+_INFORMATION_SHIFTS = 9
+_FACTORS = 2.0 ** np.arange(-8, 2.5)
+# In units of the temperature: what the loss cannot see.
+_COLLAPSED = 0.01
+_LEAST_LEFT = 1e-6
 
 
 @dataclass(frozen=True)
 class GoodnessOfFit:
     """Held-out loss of one objective, beside chance.
+
+    ``loss`` and ``chance`` depend on how many negatives there are, and a loss may lie above chance
+    for being too sure of itself; ``information`` and ``effect`` depend on neither.
 
     Parameters
     ----------
@@ -46,6 +51,13 @@ class GoodnessOfFit:
         Rank of the loss among the shifted ones.
     shifted : float or None
         Median loss under shifts.
+    nulls : tuple of float
+        All losses under shifts.
+    information : float or None
+        What a sample's place in the embedding tells of its positive's, in nats, beyond what it
+        tells under shifts.
+    collapsed : int or None
+        Directions of the embedding in which samples do not differ.
     """
 
     loss: float
@@ -53,6 +65,14 @@ class GoodnessOfFit:
     learned: bool | None
     p_value: float | None = None
     shifted: float | None = None
+    nulls: tuple[float, ...] = ()
+    information: float | None = None
+    collapsed: int | None = None
+
+    @property
+    def effect(self) -> float | None:
+        """The information as a squared correlation: that of two Gaussians which share as much."""
+        return None if self.information is None else 1 - math.exp(-2 * self.information)
 
 
 def held_out_fit(
@@ -94,8 +114,28 @@ def held_out_fit(
         nulls.append(float(test.losses(shift)[whole].mean()) if whole.any() else math.inf)
         beaten += not (whole.any() and true[whole].mean() < nulls[-1])
     p_value = (1 + beaten) / (1 + N_SHIFTS)
-    learned = p_value <= LEVEL
-    return GoodnessOfFit(float(true.mean()), test.chance, learned, p_value, float(np.median(nulls)))
+    moved = rng.integers(shortest, longest + 1, size=_INFORMATION_SHIFTS).tolist()
+    by_chance = float(np.median([test.information(shift) for shift in moved]))
+    return GoodnessOfFit(
+        loss=float(true.mean()),
+        chance=test.chance,
+        learned=p_value <= LEVEL,
+        p_value=p_value,
+        shifted=float(np.median(nulls)),
+        nulls=tuple(nulls),
+        information=max(0.0, test.information(0) - by_chance),
+        collapsed=n_collapsed(embedding[:, objective.block], config),
+    )
+
+
+def n_collapsed(embedding: Tensor, config: TrainConfig) -> int:
+    """Directions in which samples differ by less than the loss can see."""
+    z = embedding.double()
+    z = z - z.mean(dim=0)
+    # Half the mean squared distance along each direction; the similarity is that over this scale.
+    scale = config.temperature / 2 if config.similarity == "euclidean" else config.temperature
+    spread = torch.linalg.svdvals(z).square() / len(z) / scale
+    return z.shape[1] - int((spread >= _COLLAPSED).sum())
 
 
 def training_fit(name: str, history: Mapping[str, NDArray[np.float64]]) -> GoodnessOfFit:
@@ -129,55 +169,6 @@ def margin(objective: Objective, embedding: Tensor, times: IntArray, config: Tra
     return chance_level(len(negatives), config.include_positive) - float(loss)
 
 
-def block_connections(
-    encoder: Encoder,
-    recording: Recording,
-    labels: Mapping[str, Label],
-    blocks: Mapping[str, slice],
-    axes: NDArray[np.float64],
-    seed: int,
-) -> dict[str, Connections]:
-    """For every block, which neurons are connected to it given all others.
-
-    A label stands for its block, as it is known without noise; the time block is that of the
-    embedding, in the given axes and, where it lasts, of the samples around: a neuron's own noise
-    has then no part in it.
-
-    Parameters
-    ----------
-    encoder : Encoder
-    recording : Recording
-    labels : mapping of str to Label
-        Of every block but time's.
-    blocks : mapping of str to slice
-    axes : ndarray of shape (n_latents, n_latents)
-    seed : int
-    """
-    epochs = recording.epochs
-    times = spread(epochs, _MOST_TESTED)
-    times = times[np.all([label.valid[times] for label in labels.values()], axis=0)]
-    if len(times) < _LEAST_TESTED:
-        raise ValueError(
-            f"test=True needs {_LEAST_TESTED} samples or more at which all labels are known, got "
-            f"{len(times)}; give more, or make the map without the test"
-        )
-    follow = around if lasts(encoder, recording, epochs) else at
-    embedding = follow(encoder, recording)(times, epochs).double().cpu().numpy() @ axes.T
-    columns = {name: label.points[times] for name, label in labels.items()}
-    if "time" in blocks:
-        columns["time"] = embedding[:, blocks["time"]]
-    found = {}
-    for name in blocks:
-        others = [each for other, each in columns.items() if other != name]
-        found[name] = find_connections(
-            recording.rows(times).astype(np.float64),
-            columns[name],
-            np.concatenate(others, axis=1) if others else np.empty((len(times), 0)),
-            seed=seed,
-        )
-    return found
-
-
 def autocorrelation_time(series: NDArray[np.float64]) -> int:
     """First lag at which the correlation of a series with itself falls below 1/e, in samples.
 
@@ -207,6 +198,7 @@ class _ShiftTest(NamedTuple):
 
     losses: Callable[[int], NDArray[np.float64]]
     comparable: Callable[[int], NDArray[np.bool_]]
+    information: Callable[[int], float]
     shifts: tuple[int, int]
     chance: float
 
@@ -226,7 +218,9 @@ def _pair_test(
     partners = np.searchsorted(times, positive[rows])
     candidates = np.flatnonzero(objective.pairs.takes_part(times))
     if len(rows) == 0 or len(candidates) == 0:
-        return _ShiftTest(lambda _: np.empty(0), lambda _: np.empty(0, bool), (1, 0), math.nan)
+        return _ShiftTest(
+            lambda _: np.empty(0), lambda _: np.empty(0, bool), lambda _: 0.0, (1, 0), math.nan
+        )
     negatives = rng.permutation(candidates)[:_MOST_NEGATIVES]
     prepared = pair_losses(
         z,
@@ -241,6 +235,14 @@ def _pair_test(
         x = (rows + shift) % n if by_label else rows
         y = (partners + shift) % n
         return prepared(torch.from_numpy(x), z[torch.from_numpy(y)]).double().numpy()
+
+    some = np.random.default_rng(config.seed).permutation(len(rows))[:_MOST_PAIRS]
+    others = z[torch.from_numpy(negatives[:_MOST_OTHERS])]
+
+    def information(shift: int) -> float:
+        x = (rows[some] + shift) % n if by_label else rows[some]
+        y = (partners[some] + shift) % n
+        return _information(z[torch.from_numpy(x)], z[torch.from_numpy(y)], others, config)
 
     stretch = np.concatenate([[0], np.cumsum(np.diff(times) > 1)])
 
@@ -262,9 +264,31 @@ def _pair_test(
         # Shorter ones, from either end, bring positives nearer to their references than they were.
         shortest = int(np.clip(slowness, 1, n // 4))
         shifts = (shortest, n - shortest - 2 * int(np.abs(partners - rows).max()))
-    return _ShiftTest(
-        losses, comparable, shifts, chance_level(len(negatives), config.include_positive)
-    )
+    chance = chance_level(len(negatives), config.include_positive)
+    return _ShiftTest(losses, comparable, information, shifts, chance)
+
+
+def _information(
+    reference: Tensor, positive: Tensor, negative: Tensor, config: TrainConfig
+) -> float:
+    """A lower bound of what references and positives have in common, in nats.
+
+    Donsker and Varadhan's, with the similarity times the factor that makes it highest: whether the
+    embedding is too sure of itself does not matter, and without any information it is zero.
+    """
+    if config.similarity == "euclidean":
+        matched = -(reference - positive).square().sum(dim=1)
+        others = -torch.cdist(reference, negative).square()
+    else:
+        reference, positive, negative = (
+            torch.nn.functional.normalize(each, dim=1) for each in (reference, positive, negative)
+        )
+        matched, others = (reference * positive).sum(dim=1), reference @ negative.T
+    found = []
+    for factor in (_FACTORS / config.temperature).tolist():
+        partition = torch.logsumexp(factor * others, dim=1) - math.log(len(negative))
+        found.append(float((factor * matched - partition).mean()))
+    return max(0.0, *found)
 
 
 def _regression_test(objective: Regression, embedding: Tensor, times: IntArray) -> _ShiftTest:
@@ -280,4 +304,9 @@ def _regression_test(objective: Regression, embedding: Tensor, times: IntArray) 
         """The longer of the two pieces that a shift leaves unbroken."""
         return known + shift < n if shift <= n // 2 else known + shift >= n
 
-    return _ShiftTest(losses, comparable, (1, n - 1), 1.0)
+    def information(shift: int) -> float:
+        """Of Gaussians: that of the share of the target's variance which is explained."""
+        left = float(losses(shift)[comparable(shift)].mean())
+        return max(0.0, -0.5 * math.log(max(left, _LEAST_LEFT)))
+
+    return _ShiftTest(losses, comparable, information, (1, n - 1), 1.0)

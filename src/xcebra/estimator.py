@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from xcebra import settings
@@ -24,18 +25,13 @@ from xcebra.attribution import (
     view_of_model,
 )
 from xcebra.batches import Objective
-from xcebra.caveats import (
-    MissingFactorWarning,
-    SparseBasisWarning,
-    UnlearnedLabelWarning,
-    warn,
-)
-from xcebra.checks import choice, raise_if
+from xcebra.caveats import XcebraWarning
+from xcebra.checks import choice, number, raise_if
+from xcebra.connections import block_connections
 from xcebra.decoder import fit_decoder, left_over, variance_explained
 from xcebra.diagnostics import (
     GoodnessOfFit,
     autocorrelation_time,
-    block_connections,
     held_out_fit,
     margin,
     training_fit,
@@ -43,6 +39,7 @@ from xcebra.diagnostics import (
 from xcebra.encoder import Encoder, embed
 from xcebra.labels import Label, LabelSpec, delayed, make_label
 from xcebra.map_request import Names, Options, choose, latent_names
+from xcebra.map_warnings import warn_of_map
 from xcebra.maps import AttributionMap
 from xcebra.metrics import r_squared
 from xcebra.model_file import plain, read_model, write_model
@@ -53,12 +50,11 @@ from xcebra.recording import Recording, as_labels
 from xcebra.rendering import fit_html
 from xcebra.sampling import TimeOffset
 from xcebra.settings import RECIPES
+from xcebra.significance import Connections, merged
 from xcebra.training import TrainConfig, train
 
 BASES = ("raw", "label", "sparse")
 _ROWS_AT_ONCE = 16_384
-# Chosen on dataset seeds 100 and 101, between fits with all latents and fits with one too few.
-_MOST_LEFT_OVER = 0.03
 # In a short recording the nearest neighbours are far: averaging over many would blur the map.
 _SAMPLES_A_NEIGHBOUR = 600
 
@@ -75,8 +71,10 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         Latents for the label, or for each label by name; None gives each label its width.
     time_dims : int or None
         Latents for what no label explains; 0 is supervised contrastive learning.
-    jacobian_weight : float or None
-        Weight of the Jacobian penalty; it is divided by the temperature.
+    jacobian_weight : float, "auto" or None
+        Weight of the Jacobian penalty; it is divided by the temperature. ``"auto"`` looks, while
+        training, for the highest at which every objective stays at its minimum: `history_` has its
+        path, `config_` what was found.
     objective : {"contrastive", "regression"}
         ``"regression"`` is the supervised baseline.
     steps, batch_size : int or None
@@ -142,7 +140,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         label_dims: int | Mapping[str, int] | None = None,
         time_dims: int | None = None,
         *,
-        jacobian_weight: float | None = None,
+        jacobian_weight: float | str | None = None,
         objective: str = "contrastive",
         steps: int | None = None,
         batch_size: int | None = None,
@@ -250,6 +248,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         self.blocks_ = dict(plan.blocks)
         self.config_ = {**told, **plan.describe(), "device": str(device)}
         self.config_["random_state"] = plan.config.seed
+        if plan.config.find_weight:
+            self.config_["jacobian_weight"] = float(history["weight"][-1])
         self.neuron_names_ = recording.neuron_names
         self.decoder_ = decoder
         self.variance_explained_ = variance_explained(
@@ -316,6 +316,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         epochs: Iterable[tuple[int, int]] | None = None,
         batch_size: int | None = None,
         test: bool = False,
+        refits: int = 0,
     ) -> AttributionMap:
         """Attribute the latents to the neurons, over the samples given.
 
@@ -353,7 +354,10 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             Samples at a time; it changes speed and memory, not the map.
         test : bool
             Test every neuron's connection to every block, given all others, for
-            `AttributionMap.significant`. It needs the labels, and takes about 20 s a block.
+            `AttributionMap.significant`. It needs the labels, and takes about 10 s a block.
+        refits : int
+            For the test: so many fits more, with other seeds, to the samples given. A connection
+            then has to stand in the median fit, and intervals hold how fits differ.
         """
         check_is_fitted(self)
         recipe = RECIPES[self.config_["recipe"]]
@@ -384,6 +388,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         )
         choice(problems, "basis", basis, BASES)
         choice(problems, "units", units, UNITS)
+        number(problems, "refits", refits, least=0, whole=True)
+        if refits and not test:
+            problems.append(f"refits={refits} are for the test: say test=True too")
         raise_if(problems)
         names = Names(self.neuron_names_, latent_names(self.blocks_), self.blocks_)
         select, chosen = choose(names, block)
@@ -394,17 +401,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             plain_derivative = method in ("inverted-gradient", "gradient")
             near = max(1, recording.epochs.size // _SAMPLES_A_NEIGHBOUR)
             smooth = min(recipe.smooth, near) if plain_derivative and not cosine else 1
-        self._warn_unlearned(chosen.blocks)
-        if basis == "sparse":
-            self._warn_mixed(method, select)
-        if method in GENERATIVE and self.left_over_ > _MOST_LEFT_OVER and "time" in self.blocks_:
-            warn(
-                f"one pattern of activity holds {self.left_over_:.0%} of the neurons' variance and "
-                "is not in the embedding: a factor may lack a latent, and its neurons may then "
-                f"seem to carry others. Try time_dims={self.config_['time_dims'] + 1} or more, or "
-                "more steps",
-                MissingFactorWarning,
-            )
+        warn_of_map(self, recording, method=method, basis=basis, shown=chosen.blocks, select=select)
         axes = {
             "raw": lambda: None,
             "label": lambda: label_axes(self.readout_, self.blocks_),
@@ -430,16 +427,12 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         amap = replace(amap, made={**amap.made, "basis": basis, "units": units})
         if not test:
             return amap
-        undone = label_axes if cosine else partial(sparse_axes, mixtures=self.mixture_)
-        found = block_connections(
-            self.encoder_,
-            recording,
-            labels,
-            self.blocks_,
-            undone(self.readout_, blocks=self.blocks_),
-            self.config_["random_state"],
-        )
-        return replace(amap, connections={n: found[n] for n in amap.blocks if n in found})
+        models = [self, *self._refitted(X, y, epochs, refits)]
+        tests = [model._connections(recording, labels) for model in models]
+        found = {
+            name: merged([each[name] for each in tests]) for name in amap.blocks if name in tests[0]
+        }
+        return replace(amap, connections=found)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Variance of the labels explained linearly by their blocks, by the fit's own readout.
@@ -547,6 +540,27 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             found[name] = delayed(make_label(name, given[name], spec), spec.delay, recording.epochs)
         return found
 
+    def _connections(
+        self, recording: Recording, labels: Mapping[str, Label]
+    ) -> dict[str, Connections]:
+        """Each block's connections, in the axes of the default map."""
+        cosine = self.config_["similarity"] == "cosine"
+        undone = label_axes if cosine else partial(sparse_axes, mixtures=self.mixture_)
+        axes = undone(self.readout_, blocks=self.blocks_)
+        seed = self.config_["random_state"]
+        return block_connections(self.encoder_, recording, labels, self.blocks_, axes, seed)
+
+    def _refitted(self, X: Any, y: Any, epochs: Any, refits: int) -> Iterator[XCEBRA]:
+        """Fits to the same samples that differ in their seed alone, one at a time."""
+        label = list(self.readout_) if isinstance(X, Recording) else None
+        seeds = np.random.default_rng(self.config_["random_state"]).integers(2**31, size=refits)
+        for seed in seeds.tolist():
+            model: XCEBRA = clone(self).set_params(random_state=seed)
+            with warnings.catch_warnings():
+                # What the data speaks against was said at the first fit.
+                warnings.simplefilter("ignore", XcebraWarning)
+                yield model.fit(X, y, label=label, epochs=epochs)
+
     def _label_spec(self, name: str) -> LabelSpec:
         """How the fit read one of its labels."""
         kinds, delays, classes = (
@@ -564,47 +578,10 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         start = block.start if self.config_["time_on"] == "block" else 0
         pairs = TimeOffset(recording.epochs, self.config_["time_offset"])
         objective = Objective("time", slice(start, block.stop), pairs)
-        config = TrainConfig(**{k: self.config_[k] for k in TrainConfig.__dataclass_fields__})
+        known = TrainConfig.__dataclass_fields__.keys() & self.config_.keys()
+        config = TrainConfig(**{name: self.config_[name] for name in known})
         times = recording.epochs.indices()
         return margin(objective, torch.from_numpy(embedding)[times], times, config)
-
-    def _warn_unlearned(self, shown: Mapping[str, slice]) -> None:
-        for name, fit in self.goodness_of_fit_.items():
-            # Directions and slices may lie in any block.
-            concerned = name in shown or not set(shown) <= set(self.blocks_)
-            if fit.learned is False and concerned:
-                warn(
-                    f"{name!r} was not learned better than chance on held-out samples "
-                    f"(loss {fit.loss:.2f}, chance {fit.chance:.2f}): do not read its map",
-                    UnlearnedLabelWarning,
-                )
-
-    def _warn_mixed(self, method: str, select: Any) -> None:
-        shown = np.arange(max(block.stop for block in self.blocks_.values()))
-        shown = shown[select] if isinstance(select, slice) else shown
-        for name, mixture in self.mixture_.items():
-            unlearned = self.goodness_of_fit_[name].learned is False  # which says enough
-            # It moves the label's columns; of what an encoder reads off, those of time.
-            moved = self.blocks_[name if method in GENERATIVE else "time"]
-            touched = np.isin(shown, np.arange(moved.start, moved.stop)).any()
-            if mixture.trusted or unlearned or not touched:
-                continue
-            n_neurons = len(self.neuron_names_)
-            if not mixture.found:
-                warn(
-                    f"{mixture.n_unconnected} of {n_neurons} neurons seem unconnected to {name!r}, "
-                    f"too few to find out a mixture with {len(mixture.weights)} other latents: its "
-                    "map is in the label basis. If other factors are correlated with it, their "
-                    "neurons may seem to carry it",
-                    SparseBasisWarning,
-                )
-            else:
-                warn(
-                    f"the sparse basis of {name!r} rests on {mixture.n_unconnected} of {n_neurons} "
-                    f"neurons and changes by {mixture.instability:.0%} without a fifth of all; "
-                    "compare with basis='label', and trust neither where they differ",
-                    SparseBasisWarning,
-                )
 
 
 def _judge(

@@ -65,7 +65,10 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     model.blocks_ = {name: slice(a, b) for name, a, b in header["blocks"]}
     # The file sorts its tensors; the header knows their order.
     model.history_ = {name: tensors[f"history/{name}"].numpy() for name in header["history"]}
-    model.goodness_of_fit_ = {k: GoodnessOfFit(**v) for k, v in header["goodness_of_fit"].items()}
+    model.goodness_of_fit_ = {
+        name: GoodnessOfFit(**{**told, "nulls": tuple(told.get("nulls", ()))})
+        for name, told in header["goodness_of_fit"].items()
+    }
     model.readout_ = {
         name: Readout(*(tensors[f"{part}/{name}"].numpy() for part in _READOUT))
         for name in model.blocks_

@@ -20,13 +20,14 @@ from sklearn.utils import check_random_state
 from xcebra import settings
 from xcebra.batches import Objective, Regression
 from xcebra.caveats import SilentNeuronWarning, warn
+from xcebra.data_checks import warn_of_data
 from xcebra.decoder import DecoderConfig
 from xcebra.encoder import Inputs
 from xcebra.epochs import Epochs
 from xcebra.labels import Label, check_varies, delayed, make_label, warn_missing
 from xcebra.recording import Recording, chunks
 from xcebra.sampling import NearestLabel, Pairs, SameClass, TimeOffset
-from xcebra.settings import RECIPES, Recipe
+from xcebra.settings import AUTO, RECIPES, Recipe
 from xcebra.timescale import Series, choose_offset, choose_temperature, component_series
 from xcebra.training import TrainConfig
 
@@ -163,6 +164,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
                 "train on; lower time_offset, or fill gaps in the label"
             )
     settings.warn_split(whole, offset, held_out)
+    warn_of_data(recording, training, labels)
     for label in as_given:
         warn_missing(label, whole)
     temperature = params["temperature"] or recipe.temperature
@@ -179,12 +181,13 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         learning_rate=float(params["learning_rate"] or recipe.learning_rate),
         weight_decay=recipe.weight_decay * float(np.sqrt(1000 / training.size)),
         schedule=recipe.schedule,
-        jacobian_weight=float(usual_weight if weight is None else weight),
+        jacobian_weight=float(usual_weight if weight in (None, AUTO) else weight),
         temperature=float(temperature),
         similarity=params["distance"],
         include_positive=recipe.include_positive,
         penalty_samples=recipe.penalty_samples,
         seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
+        find_weight=weight == AUTO,
     )
     # The decoder's share of the fit stays the same when the user asks for fewer or more steps.
     share = config.steps / usual_steps

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.weight_search import MAY_LOSE
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -144,6 +146,61 @@ def training_curves(history: Mapping[str, NDArray[Any]], *, ax: Axes | None = No
     ax.set_xlabel("step")
     ax.set_ylabel("loss (nats)")
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    _open(ax)
+    return ax
+
+
+def penalty_path(history: Mapping[str, NDArray[Any]], *, ax: Axes | None = None) -> Axes:
+    """Weight of the penalty over training and, where it was searched for, what it cost.
+
+    What each objective loses to its twin without the penalty is the share of what it has learned.
+    """
+    ax = _axes(ax, size=(7.0, 2.8))
+    weight = history["weight"]
+    steps = np.arange(1, len(weight) + 1)
+    ax.plot(steps, np.where(weight > 0, weight, np.nan), color="0.2", lw=1.5)
+    ax.set_yscale("log" if (weight > 0).any() else "linear")
+    ax.set_xlabel("step")
+    ax.set_ylabel("weight of the penalty")
+    _open(ax)
+    names = [key.removeprefix("lost/") for key in history if key.startswith("lost/")]
+    if not names:
+        return ax
+    beside = ax.twinx()
+    for i, name in enumerate(names):
+        lost = history[f"lost/{name}"]
+        learned = history[f"chance/{name}"] - history[f"loss/{name}"] + lost
+        share = np.where(learned > 0, lost / np.where(learned > 0, learned, 1.0), np.nan)
+        beside.plot(steps, 100 * share, color=f"C{i}", lw=0.8, label=name)
+    beside.axhline(100 * MAY_LOSE, color="0.5", lw=0.8, ls="--", label="may lose")
+    beside.set_ylabel("lost to the penalty (%)")
+    beside.legend(frameon=False, loc="center right")
+    beside.spines["top"].set_visible(False)
+    return ax
+
+
+def goodness_of_fit(fits: Mapping[str, Any], *, ax: Axes | None = None) -> Axes:
+    """Held-out loss of each objective beside its losses under shifts, and chance."""
+    ax = _axes(ax, size=(7.0, 1.2 + 0.7 * len(fits)))
+    for row, fit in enumerate(fits.values()):
+        colour = {True: _CONNECTED, False: "#a3261b", None: "0.4"}[fit.learned]
+        nulls = np.array(fit.nulls)
+        # Spread over the row by rank, which shows how many there are.
+        lifted = row + 0.5 * (np.arange(len(nulls)) / max(1, len(nulls) - 1) - 0.5)
+        ax.plot(nulls, lifted, ".", ms=3, color="0.7", label=None if row else "shifted")
+        ax.plot([fit.chance] * 2, [row - 0.35, row + 0.35], "--", color="0.4", lw=1,
+                label=None if row else "chance")  # fmt: skip
+        ax.plot(fit.loss, row, "o", ms=7, color=colour, label=None if row else "loss")
+        told = {True: "learned", False: "NOT learned", None: "not judged"}[fit.learned]
+        told += "" if fit.p_value is None else f", p = {fit.p_value:.3f}"
+        told += "" if fit.effect is None else f", effect {fit.effect:.2f}"
+        ax.annotate(
+            told, (1.02, row), xycoords=("axes fraction", "data"), va="center", color=colour
+        )
+    ax.set_yticks(range(len(fits)), list(fits))
+    ax.set_ylim(len(fits) - 0.5, -0.5)
+    ax.set_xlabel("held-out loss (nats)")
+    ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.25), ncols=3)
     _open(ax)
     return ax
 

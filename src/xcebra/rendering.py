@@ -31,7 +31,8 @@ _WORDS = {True: "learned", False: "NOT learned: do not read its map", None: "not
 def verdict_words(fit: Any) -> str:
     """Whether an objective was learned, with the loss and that of chance."""
     where = "training" if fit.learned is None else "held-out"
-    return f"{_WORDS[fit.learned]} ({where} loss {fit.loss:.2f}, chance {fit.chance:.2f})"
+    effect = "" if fit.effect is None else f"; effect {fit.effect:.2f}"
+    return f"{_WORDS[fit.learned]} ({where} loss {fit.loss:.2f}, chance {fit.chance:.2f}{effect})"
 
 
 def map_html(amap: Any) -> str:

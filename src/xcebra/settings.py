@@ -14,7 +14,9 @@ from xcebra.epochs import Epochs
 from xcebra.labels import KINDS, Label, LabelSpec
 
 HELD_OUT = 0.1
+AUTO = "auto"
 _LEAST_HELD_OUT = 50
+_LEAST_BATCHES = 2
 _DEFAULT_TIME_DIMS = 4
 
 
@@ -119,7 +121,13 @@ def check_parameters(params: Mapping[str, Any]) -> None:
     number(problems, "temperature", params["temperature"], least=0, above=True)
     number(problems, "time_offset", params["time_offset"], least=1, whole=True)
     number(problems, "time_dims", params["time_dims"], least=0, whole=True)
-    number(problems, "jacobian_weight", params["jacobian_weight"], least=0)
+    weight = params["jacobian_weight"]
+    if isinstance(weight, str) and weight != AUTO:
+        problems.append(
+            f"jacobian_weight must be a number of 0 or more or {AUTO!r}, got {weight!r}"
+        )
+    elif not isinstance(weight, str):
+        number(problems, "jacobian_weight", weight, least=0)
     if params["progress"] not in (None, True, False):
         problems.append(f"progress must be True, False or None, got {params['progress']!r}")
     raise_if(problems)
@@ -268,5 +276,12 @@ def resolve_batch_size(given: int | None, recipe: Recipe, n_training: int) -> in
         raise ValueError(
             f"batch_size is {given}, but there are only {n_training} samples to train on; "
             "lower it, or leave it out to let it adapt"
+        )
+    if given > n_training // _LEAST_BATCHES:
+        warn(
+            f"batch_size={given} is more than half of the {n_training} samples to train on: every "
+            "step sees the same negatives, and what is learned may not hold elsewhere; lower it, "
+            f"to {max(2, n_training // 8)} for instance, or leave it out to let it adapt",
+            ShortRecordingWarning,
         )
     return int(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -14,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from xcebra.batches import Batches, Objective, Part, Regression
+from xcebra.batches import Batch, Batches, Objective, Part, Regression
 from xcebra.caveats import InterruptedFitWarning, warn
-from xcebra.checkpoints import History, TrainState
+from xcebra.checkpoints import History, Learner, TrainState
 from xcebra.encoder import Encoder
 from xcebra.epochs import Epochs
 from xcebra.infonce import chance_level, infonce
@@ -25,6 +26,7 @@ from xcebra.jacobian import linearise, penalty
 from xcebra.progress import bar
 from xcebra.recording import Recording
 from xcebra.schedules import one_cycle
+from xcebra.weight_search import searches, weight_at
 
 _CHECKPOINT_SECONDS = 20.0
 _LARGEST_ADAPTED = 32 * 2**20 - 2**14
@@ -36,7 +38,8 @@ class TrainConfig:
 
     ``jacobian_weight`` is divided by the temperature, so that its meaning stays when the
     embedding's scale changes. The penalty is off for the first eighth of the steps, rises over the
-    second, then holds. It is exact, on ``penalty_samples`` of each batch's references: at equal
+    second, then holds; with ``find_weight`` it is searched for, from ``jacobian_weight`` on
+    (`weight_search`). It is exact, on ``penalty_samples`` of each batch's references: at equal
     cost that has less variance than random projections of all (``benchmarks/penalty.py``).
     """
 
@@ -51,6 +54,7 @@ class TrainConfig:
     include_positive: bool
     penalty_samples: int
     seed: int
+    find_weight: bool = False
 
     def rate(self, step: int) -> float:
         """Learning rate of a step: constant, or up over a tenth and down a half cosine."""
@@ -132,7 +136,7 @@ def new_state(encoder: Encoder, config: TrainConfig) -> TrainState:
         weight_decay=config.weight_decay,
         fused=encoder.loadings.device.type in ("cpu", "cuda"),
     )
-    return TrainState(encoder, optimizer, np.random.default_rng(config.seed), History())
+    return TrainState(Learner(encoder, optimizer), np.random.default_rng(config.seed), History())
 
 
 def take_step(
@@ -143,12 +147,45 @@ def take_step(
     step: int,
 ) -> dict[str, float]:
     """Draw a batch, follow its gradient, and say how it went."""
-    encoder = state.encoder
-    for group in state.optimizer.param_groups:
-        group["lr"] = config.rate(step)
-    state.optimizer.zero_grad()
     drawn = batch.draw(state.rng)
+    rate, names = config.rate(step), [each.name for each in objectives]
     weight = config.penalty_weight(step)
+    if config.find_weight:
+        history = state.history.rows
+        weight = weight_at(step, config.steps, config.jacobian_weight, names, history)
+    if not (config.find_weight and searches(step, config.steps)):
+        state.twin = None
+    elif state.twin is None:
+        state.twin = copy.deepcopy(state.learner)
+    record = _follow(state.learner, drawn, objectives, config, weight, rate)
+    if state.twin is not None:
+        free = _follow(state.twin, drawn, objectives, config, 0.0, rate)
+    total = record.pop("total")
+    if not math.isfinite(total):
+        raise FloatingPointError(
+            f"the loss became {total} at step {step} with learning_rate="
+            f"{config.learning_rate:g}; try a smaller learning_rate, for instance a tenth of it"
+        )
+    if config.find_weight:
+        for name in names:
+            twin = math.nan if state.twin is None else free[f"loss/{name}"]
+            record[f"lost/{name}"] = record[f"loss/{name}"] - twin
+    return {**record, "weight": weight, "learning_rate": rate}
+
+
+def _follow(
+    learner: Learner,
+    drawn: Batch,
+    objectives: list[Objective | Regression],
+    config: TrainConfig,
+    weight: float,
+    rate: float,
+) -> dict[str, float]:
+    """One step down the gradient of a batch."""
+    encoder, optimizer = learner.encoder, learner.optimizer
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.zero_grad()
     # Some references apart from the rest: the penalty needs their way back through the network.
     n_penalised = min(config.penalty_samples, drawn.n_references) if weight > 0 else 0
     at = linearise(encoder.network, encoder.components(drawn.rows[:n_penalised]))
@@ -168,14 +205,9 @@ def take_step(
     else:
         record["penalty"] = math.nan
     total.backward()
-    state.optimizer.step()
-    if not math.isfinite(total.detach()):
-        raise FloatingPointError(
-            f"the loss became {float(total.detach())} at step {step} with learning_rate="
-            f"{config.learning_rate:g}; try a smaller learning_rate, for instance a tenth of it"
-        )
-    numbers = {name: float(value) for name, value in record.items()}
-    return {**numbers, "weight": weight, "learning_rate": config.rate(step)}
+    optimizer.step()
+    record["total"] = total.detach()
+    return {name: float(value) for name, value in record.items()}
 
 
 def _loss(

@@ -34,6 +34,8 @@ def verdicts(fits: Mapping[str, GoodnessOfFit], amap: AttributionMap) -> str:
         told = f"{where} loss {fit.loss:.2f} nats, chance {fit.chance:.2f}."
         if fit.p_value is not None:
             told += f" Against shifted labels p = {fit.p_value:.3f}."
+        if fit.effect is not None:
+            told += f" Effect {fit.effect:.2f}, from 0 for nothing to 1 for all."
         if name in amap.blocks and name != "time" and fit.learned is not False:
             told += (
                 f" {int(amap.significant(name).sum())} of {len(amap.neuron_names)} neurons are "

@@ -1,0 +1,34 @@
+"""What all studies share: recordings fitted side by side, rows kept, the answer printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student_t
+
+from xcebra.sweep import Row, RowFile, Work, sweep
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def run(
+    name: str, work: Work, items: Sequence[Any], answer: Callable[[Sequence[Row]], str]
+) -> None:
+    """Do what is missing, unless asked for the ``table`` alone, and print the answer."""
+    rows = RowFile(RESULTS / f"{name}.jsonl")
+    if sys.argv[1:] == ["table"]:
+        done = rows.finished(items)
+        print(answer(list(done.values())))
+        print(f"\n{len(done)} of {len(items)} fits.")
+    else:
+        print(answer(sweep(work, items, rows, progress=sys.stderr.isatty())))
+
+
+def interval(values: Sequence[float]) -> str:
+    """Mean and half the width of its 95 % interval."""
+    half = student_t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return f"{np.mean(values):.4f} ± {half:.4f}"
