@@ -12,9 +12,12 @@ from xcebra.batches import Objective, Regression
 from xcebra.diagnostics import (
     LEVEL,
     N_SHIFTS,
+    GoodnessOfFit,
+    _information,
     autocorrelation_time,
     held_out_fit,
     margin,
+    n_collapsed,
     training_fit,
 )
 from xcebra.epochs import Epochs
@@ -345,3 +348,91 @@ def test_the_margin_is_chance_minus_loss_by_hand():
 def test_a_margin_without_pairs_is_an_error():
     with pytest.raises(ValueError, match="no pair for the 'time' objective"):
         time_margin(np.ones((5, 1)), offset=5)
+
+
+# Information and collapse
+
+
+def on_circle(angles):
+    return tensor(np.column_stack([np.cos(angles), np.sin(angles)]))
+
+
+@pytest.mark.parametrize("concentration", [1.0, 4.0, 16.0])
+@pytest.mark.parametrize("n_negatives", [256, 2048])
+def test_information_of_angles_that_differ_by_von_mises_noise(concentration, n_negatives):
+    """The cosine is their best critic: what they share is known, whatever the negatives."""
+    rng = np.random.default_rng(0)
+    first, other = rng.uniform(0, 2 * np.pi, 20_000), rng.uniform(0, 2 * np.pi, n_negatives)
+    second = first + rng.vonmises(0, concentration, 20_000)
+    found = _information(
+        on_circle(first),
+        on_circle(second),
+        on_circle(other),
+        # Too sure by far, or not at all: the factor makes up for it.
+        config(similarity="cosine", temperature=0.25 / concentration),
+    )
+    exact = math.log(2 * np.pi) - stats.vonmises(concentration).entropy()
+    assert found == pytest.approx(exact, abs=0.03)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, 0.99])
+def test_information_never_exceeds_what_gaussians_share(rho):
+    x, noise, other = np.random.default_rng(0).standard_normal((3, 20_000, 1))
+    y = rho * x + math.sqrt(1 - rho**2) * noise
+    found = _information(tensor(x), tensor(y), tensor(other[:2000]), config())
+    exact = -0.5 * math.log(1 - rho**2)
+    assert found <= exact + 0.02
+    assert found >= 0.9 * exact - 0.05
+
+
+def test_an_embedding_too_sure_of_itself_has_the_same_information():
+    """Its held-out loss lies above chance, and yet it tells as much."""
+    z = autoregressive(2000, 2, 0.98, seed=0)
+    label = z + 0.3 * autoregressive(2000, 2, 0.0, seed=1)
+    sure, modest = (label_fit(z, label, temperature=each) for each in (0.01, 0.3))
+    assert sure.loss > sure.chance
+    assert modest.loss < modest.chance
+    assert sure.learned is True
+    assert sure.information == pytest.approx(modest.information, rel=0.05)
+
+
+def test_an_unrelated_label_has_hardly_any_information():
+    z, label = autoregressive(2000, 2, 0.9, seed=0), autoregressive(2000, 2, 0.9, seed=1)
+    assert label_fit(z, label).effect < 0.05
+
+
+def test_the_effect_hardly_depends_on_how_much_was_held_out():
+    effects = [label_fit(z, z).effect for z in (autoregressive(n, 2, 0.9, 0) for n in (400, 4000))]
+    assert effects[0] == pytest.approx(effects[1], abs=0.1)
+
+
+def test_the_effect_of_gaussians_is_their_squared_correlation():
+    assert GoodnessOfFit(1.0, 2.0, True, information=-0.5 * math.log(1 - 0.36)).effect == (
+        pytest.approx(0.36)
+    )
+    assert GoodnessOfFit(1.0, 2.0, None).effect is None
+
+
+def test_the_effect_of_a_regression_is_what_it_explains():
+    target = autoregressive(4000, 1, 0.9, seed=0)
+    target /= target.std()
+    z = target + 0.5 * autoregressive(4000, 1, 0.0, seed=1)
+    assert regression_fit(z, target).effect == pytest.approx(0.75, abs=0.02)
+
+
+@pytest.mark.parametrize("similarity", ["euclidean", "cosine"])
+def test_directions_that_hold_nothing_are_counted(similarity):
+    z = autoregressive(1000, 3, 0.5, seed=0)
+    mixed = z @ np.random.default_rng(0).standard_normal((3, 3))
+    assert n_collapsed(tensor(mixed), config(similarity=similarity)) == 0
+    flat = np.column_stack([z[:, :2], z[:, 0] + z[:, 1] + 1e-3 * z[:, 2]])
+    assert n_collapsed(tensor(flat), config(similarity=similarity)) == 1
+    assert n_collapsed(tensor(np.ones((50, 3))), config(similarity=similarity)) == 3
+
+
+def test_all_nulls_are_kept_with_the_loss():
+    z = autoregressive(400, 2, 0.9, seed=0)
+    found = label_fit(z, z)
+    assert len(found.nulls) == N_SHIFTS
+    assert np.median(found.nulls) == found.shifted
+    assert found.p_value == (1 + np.sum(np.array(found.nulls) <= found.loss)) / (1 + N_SHIFTS)

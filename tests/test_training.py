@@ -17,7 +17,7 @@ import torch
 
 import xcebra
 from xcebra import XCEBRA
-from xcebra.caveats import MissingLabelWarning
+from xcebra.caveats import InterruptedFitWarning, MissingLabelWarning
 from xcebra.interrupts import deferred_interrupt
 from xcebra.planning import make_plan
 from xcebra.storage import read_tensors
@@ -226,6 +226,40 @@ def test_a_killed_run_goes_on_to_the_same_bits(rec, uninterrupted, tmp_path):
     assert steps_done(path) == SETTINGS["steps"]
     assert np.array_equal(resumed.transform(rec.neural), uninterrupted.transform(rec.neural))
     assert resumed.goodness_of_fit_ == uninterrupted.goodness_of_fit_
+
+
+def test_a_search_for_the_weight_goes_on_to_the_same_bits(rec, tmp_path):
+    """Stopped where the twin is at work, which the checkpoint must hold."""
+    path = tmp_path / "checkpoint"
+    settings = {"jacobian_weight": "auto", "steps": 40}
+    whole = quick(**settings).fit(rec.neural, rec.labels["z2"])
+
+    def stop(step, _):
+        if step == 10:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.warns(InterruptedFitWarning):
+        quick(**settings).fit(rec.neural, rec.labels["z2"], checkpoint=path, callback=stop)
+    assert steps_done(path) == 10
+    resumed = quick(**settings).fit(rec.neural, rec.labels["z2"], checkpoint=path)
+    assert_same_bits(resumed, whole)
+
+
+def test_the_twin_is_the_encoder_without_the_penalty(rec):
+    """It starts as a copy: nothing is lost at first, then more and more."""
+    model = quick(jacobian_weight="auto", steps=80).fit(rec.neural, rec.labels["z2"])
+    weight, lost = model.history_["weight"], model.history_["lost/label"]
+    at_work = ~np.isnan(lost)
+    assert np.flatnonzero(at_work).tolist() == list(range(10, 30))
+    assert (weight[:10] == 0).all()
+    assert lost[10] == pytest.approx(0, abs=1e-5)
+    assert lost[25:30].mean() > lost[10:15].mean()
+    assert len(set(weight[30:])) == 1
+    assert model.config_["jacobian_weight"] == weight[-1] > 0
+    free = quick(jacobian_weight=0.0, steps=80).fit(rec.neural, rec.labels["z2"])
+    # Until the search ends, the twin takes the steps of a fit without penalty.
+    twin = (model.history_["loss/label"] - lost)[at_work]
+    assert twin == pytest.approx(free.history_["loss/label"][at_work], rel=1e-4)
 
 
 def test_a_finished_run_is_taken_from_its_checkpoint_without_a_step(rec, tmp_path):

@@ -182,7 +182,9 @@ def fit(
     steps: Annotated[int | None, typer.Option(help="Steps of training.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples in a step.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the optimiser.")] = None,
-    jacobian_weight: Annotated[float | None, typer.Option(help="Of the penalty.")] = None,
+    jacobian_weight: Annotated[
+        str | None, typer.Option(help="Of the penalty: a number, or auto to look for it.")
+    ] = None,
     temperature: Annotated[float | None, typer.Option(help="Of the contrast.")] = None,
     time_offset: Annotated[int | None, typer.Option(help="Samples between pairs.")] = None,
     objective: Annotated[
@@ -227,7 +229,7 @@ def fit(
             steps=steps,
             batch_size=batch_size,
             learning_rate=learning_rate,
-            jacobian_weight=jacobian_weight,
+            jacobian_weight=_number_or_word(jacobian_weight),
             temperature=temperature,
             time_offset=time_offset,
             objective=objective,
@@ -267,6 +269,9 @@ def attribute(
     test: Annotated[
         bool, typer.Option(help="Test each neuron's connection, given all else.")
     ] = True,
+    refits: Annotated[
+        int, typer.Option(help="Fits more, with other seeds, in which a connection must stand too.")
+    ] = 0,
     figure: Annotated[
         Path | None, typer.Option(help="Also draw the map: .png, .svg or .pdf.")
     ] = None,
@@ -290,6 +295,7 @@ def attribute(
             block=block,
             keep_time=keep_time,
             test=test,
+            refits=refits,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         amap.save(path)
@@ -394,6 +400,13 @@ def _by_name(option: str, given: list[str] | None, labels: tuple[str, ...]) -> A
     return found
 
 
+def _number_or_word(given: str | None) -> float | str | None:
+    try:
+        return None if given is None else float(given)
+    except ValueError:
+        return given
+
+
 def _kinds(circular: list[str] | None, discrete: list[str] | None) -> dict[str, str] | None:
     kinds = dict.fromkeys(circular or (), "circular")
     return {**kinds, **dict.fromkeys(discrete or (), "discrete")} or None
@@ -487,7 +500,7 @@ def _as_options(told: str) -> str:
     told = re.sub(r"\blabels=('[^']*'|\S+)", r"--label \1", told)
     told = re.sub(r"\bbasis=('\w+')", r"--basis \1", told)
     names = "bin_size|time_offset|time_dims|label_dims|batch_size|learning_rate|jacobian_weight"
-    names += "|keep_time|neural|epochs|circular|smooth|out|steps"
+    names += "|keep_time|neural|epochs|circular|smooth|out|steps|refits"
     told = told.replace("say bin_size in seconds", "say --bin-size in seconds")
     return re.sub(rf"\b({names})=", lambda m: f"--{m[1].replace('_', '-')} ", told)
 
