@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from xcebra import plots
+from xcebra.diagnostics import GoodnessOfFit
 from xcebra.maps import AttributionMap, Steps
 
 BLOCKS = {"position": slice(0, 2), "time": slice(2, 3)}
@@ -275,3 +276,52 @@ def test_scores_over_time_need_every_step():
     bare = AttributionMap(amap.values, amap.scores, BLOCKS, amap.neuron_names, LATENTS)
     with pytest.raises(ValueError, match=re.escape("attribute(..., keep_time=True)")):
         bare.plot("time")
+
+
+# The penalty's path, and goodness of fit
+
+
+def test_the_path_of_the_penalty_is_that_of_the_history():
+    weight = np.array([0.0, 0.01, 0.02, 0.02])
+    ax = plots.penalty_path({**HISTORY, "weight": weight})
+    assert ax.lines[0].get_ydata() == pytest.approx([np.nan, 0.01, 0.02, 0.02], nan_ok=True)
+    assert ax.get_yscale() == "log"
+    assert len(ax.figure.axes) == 1
+
+
+def test_what_a_search_cost_is_drawn_as_a_share_of_what_was_learned():
+    history = {
+        "weight": np.array([0.0, 0.01, 0.02, 0.02]),
+        "loss/label": np.array([5.0, 4.1, 4.2, 4.0]),
+        "chance/label": np.full(4, 6.0),
+        "lost/label": np.array([np.nan, 0.1, 0.2, np.nan]),
+    }
+    beside = plots.penalty_path(history).figure.axes[1]
+    share, limit = (line.get_ydata() for line in beside.lines)
+    assert share == pytest.approx([np.nan, 5.0, 10.0, np.nan], nan_ok=True)
+    assert set(limit) == {5.0}
+    assert [each.get_text() for each in beside.get_legend().get_texts()] == ["label", "may lose"]
+
+
+def test_a_fit_without_penalty_has_a_flat_path():
+    assert plots.penalty_path({"weight": np.zeros(3)}).get_yscale() == "linear"
+
+
+def test_goodness_of_fit_shows_losses_shifts_and_verdicts():
+    fits = {
+        "position": GoodnessOfFit(4.0, 6.0, True, 0.005, 7.0, (6.9, 7.0, 7.1), 0.5, 0),
+        "noise": GoodnessOfFit(6.1, 6.0, False, 0.6, 6.1, (6.0, 6.1, 6.2), 0.0, 0),
+        "time": GoodnessOfFit(3.0, 6.0, None),
+    }
+    ax = plots.goodness_of_fit(fits)
+    assert [each.get_text() for each in ax.get_yticklabels()] == list(fits)
+    drawn = [line.get_xdata() for line in ax.lines]
+    assert list(drawn[0]) == [6.9, 7.0, 7.1]
+    assert [float(drawn[i][0]) for i in (2, 5, 8)] == [4.0, 6.1, 3.0]
+    assert all(set(drawn[i]) == {6.0} for i in (1, 4, 7))
+    words = [each.get_text() for each in ax.texts]
+    assert words == [
+        "learned, p = 0.005, effect 0.63",
+        "NOT learned, p = 0.600, effect 0.00",
+        "not judged",
+    ]

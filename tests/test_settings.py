@@ -65,6 +65,10 @@ def sizes(blocks):
         ({"time_dims": -1}, "time_dims must be a whole number of 0 or more, got -1"),
         ({"time_dims": 1.5}, "time_dims must be a whole number of 0 or more, got 1.5"),
         ({"jacobian_weight": -0.1}, "jacobian_weight must be a number of 0 or more, got -0.1"),
+        (
+            {"jacobian_weight": "automatic"},
+            "jacobian_weight must be a number of 0 or more or 'auto', got 'automatic'",
+        ),
         ({"jacobian_weight": 1j}, "jacobian_weight must be a number of 0 or more, got 1j"),
         ({"progress": "yes"}, "progress must be True, False or None, got 'yes'"),
     ],
@@ -79,6 +83,7 @@ def test_a_bad_parameter_is_refused_with_its_value_and_limit(given, message):
     [
         {},
         {"steps": 1, "batch_size": 2, "time_offset": 1, "time_dims": 0, "jacobian_weight": 0},
+        {"jacobian_weight": "auto"},
         {"steps": np.int32(5), "batch_size": np.int64(8), "time_dims": np.uint8(2)},
         {"learning_rate": np.float32(1e-3), "temperature": 1, "jacobian_weight": np.float64(0.1)},
         {"recipe": "paper", "objective": "regression", "distance": "cosine", "time_on": "block"},

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.signal import lfilter
 from scipy.stats import kstest
 from sklearn.linear_model import Ridge
@@ -16,6 +17,8 @@ from xcebra.significance import (
     _Nested,
     _p_values,
     find_connections,
+    merged,
+    share_told,
     typical,
 )
 
@@ -170,3 +173,57 @@ def test_p_values_are_uniform_under_the_complete_null():
     for neuron in range(p.shape[1]):
         assert kstest(p[:, neuron], "uniform").pvalue > 0.01
     assert (p <= 0.05).mean() == pytest.approx(0.05, abs=0.02)
+
+
+# Several fits
+
+
+def connections(share, reach, p):
+    share, reach, p = (np.atleast_1d(np.array(each, dtype=float)) for each in (share, reach, p))
+    return Connections(share, share - reach, share + reach, p)
+
+
+def test_of_several_fits_twice_the_median_p_counts():
+    fits = [
+        connections([0.5] * 3, [0.1] * 3, p)
+        for p in ([0.001, 0.2, 0.9], [0.3, 0.01, 0.8], [0.002, 0.02, 0.7])
+    ]
+    assert merged(fits).p_values == pytest.approx([0.004, 0.04, 1.0])
+    assert merged(fits).share == pytest.approx([0.5] * 3)
+
+
+def test_fits_that_agree_keep_their_interval_and_others_widen_it():
+    same = merged([connections(0.4, 0.1, 0.01)] * 4)
+    assert (same.low[0], same.high[0]) == (pytest.approx(0.3), pytest.approx(0.5))
+    apart = merged([connections(each, 0.1, 0.01) for each in (0.2, 0.4, 0.6)])
+    # Rubin: within 0.1 / t, between 0.2 times sqrt(1 + 1/3).
+    quantile = stats.t.ppf(0.975, 19)
+    assert apart.share[0] == pytest.approx(0.4)
+    assert apart.high[0] - 0.4 == pytest.approx(np.sqrt(0.1**2 + (quantile * 0.2) ** 2 * 4 / 3))
+
+
+def test_one_fit_is_itself():
+    one = connections(0.4, 0.1, 0.01)
+    assert merged([one]) is one
+
+
+def test_twice_the_median_p_is_rarely_small_where_there_is_nothing():
+    """However fits depend on each other: here from not at all to being the same."""
+    rng = np.random.default_rng(0)
+    for shared in (0.0, 0.5, 0.9, 1.0):
+        common, own = rng.standard_normal((1, 20_000)), rng.standard_normal((5, 20_000))
+        z = np.sqrt(shared) * common + np.sqrt(1 - shared) * own
+        fits = [connections(np.zeros(20_000), np.ones(20_000), stats.norm.sf(each)) for each in z]
+        assert (merged(fits).p_values <= 0.05).mean() <= 0.055
+
+
+# One signal from another
+
+
+def test_what_a_smooth_function_tells_is_told_and_noise_is_not():
+    rng = np.random.default_rng(0)
+    source = np.sin(np.cumsum(0.1 * rng.standard_normal((4000, 1)), axis=0))
+    bent = np.exp(source) / np.exp(source).std()
+    assert share_told(bent, source) > 0.99
+    assert share_told(bent + rng.standard_normal((4000, 1)), source) == pytest.approx(0.5, abs=0.05)
+    assert share_told(rng.standard_normal((4000, 2)), source) < 0.02

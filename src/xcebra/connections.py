@@ -9,11 +9,24 @@ from numpy.typing import NDArray
 
 from xcebra.decoder import around, at, lasts, spread
 from xcebra.encoder import Encoder
+from xcebra.epochs import IntArray
 from xcebra.labels import Label
 from xcebra.recording import Recording
 from xcebra.significance import Connections, find_connections
 
 _LEAST_TESTED, _MOST_TESTED = 400, 10_000
+
+
+def tested_samples(recording: Recording, labels: Mapping[str, Label]) -> IntArray:
+    """Samples to test by, at which every label is known, or an error if they are too few."""
+    times = spread(recording.epochs, _MOST_TESTED)
+    times = times[np.all([label.valid[times] for label in labels.values()], axis=0)]
+    if len(times) < _LEAST_TESTED:
+        raise ValueError(
+            f"test=True needs {_LEAST_TESTED} samples or more at which all labels are known, got "
+            f"{len(times)}; give more, or make the map without the test"
+        )
+    return times
 
 
 def block_connections(
@@ -40,14 +53,7 @@ def block_connections(
     axes : ndarray of shape (n_latents, n_latents)
     seed : int
     """
-    epochs = recording.epochs
-    times = spread(epochs, _MOST_TESTED)
-    times = times[np.all([label.valid[times] for label in labels.values()], axis=0)]
-    if len(times) < _LEAST_TESTED:
-        raise ValueError(
-            f"test=True needs {_LEAST_TESTED} samples or more at which all labels are known, got "
-            f"{len(times)}; give more, or make the map without the test"
-        )
+    times, epochs = tested_samples(recording, labels), recording.epochs
     follow = around if lasts(encoder, recording, epochs) else at
     embedding = follow(encoder, recording)(times, epochs).double().cpu().numpy() @ axes.T
     columns = {name: label.points[times] for name, label in labels.items()}

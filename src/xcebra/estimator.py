@@ -27,7 +27,7 @@ from xcebra.attribution import (
 from xcebra.batches import Objective
 from xcebra.caveats import XcebraWarning
 from xcebra.checks import choice, number, raise_if
-from xcebra.connections import block_connections
+from xcebra.connections import block_connections, tested_samples
 from xcebra.decoder import fit_decoder, left_over, variance_explained
 from xcebra.diagnostics import (
     GoodnessOfFit,
@@ -396,6 +396,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         select, chosen = choose(names, block)
         recording = self._recording(X, epochs=epochs)
         labels = self._labels(X, y, recording) if test else {}
+        if test:
+            tested_samples(recording, labels)  # or an error, before any work
         if smooth is None:
             # Jacobians of points on a sphere lie in its tangent planes: averaging would tilt them.
             plain_derivative = method in ("inverted-gradient", "gradient")

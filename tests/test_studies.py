@@ -1,0 +1,83 @@
+"""The studies of ``experiments/``, small: each measures, and its answer says what was measured."""
+
+import json
+import re
+
+import pytest
+
+from experiments import dimensions, gate, penalty, significance
+from experiments.study import RESULTS
+from xcebra.sweep import RowFile
+
+STUDIES = {"penalty": penalty, "gate": gate, "significance": significance}
+
+
+def row(item, found):
+    return {"item": vars(item), "found": json.loads(json.dumps(found))}
+
+
+def test_a_weight_that_is_found_is_told_beside_the_grid():
+    items = [penalty.Fit(4, 300, weight, n_steps=3000, steps=40) for weight in ("auto", "0.05")]
+    found = [penalty.measure(item) for item in items]
+    assert found[0]["weight"] == found[0]["path"][-1] != 0.05 == found[1]["weight"]
+    assert all(0.5 < score <= 1 for pair in found[0]["auroc"].values() for score in pair)
+    rows = [row(item, each) for item, each in zip(items, found, strict=True)] * 2
+    told = penalty.answer(rows)
+    mean = found[1]["auroc"]["inverted gradient as in the paper"][0]
+    assert f"{mean:.4f} ± 0.0000" in told
+    assert f"Weights found: {found[0]['weight']:.3f} to {found[0]['weight']:.3f}." in told
+
+
+def test_an_unrelated_label_is_kept_out_and_its_own_let_in():
+    items = [gate.Fit(300, related, n_steps=4000, steps=100) for related in (False, True)]
+    found = [gate.measure(item) for item in items]
+    assert [each["learned"] for each in found] == [False, True]
+    assert found[0]["effect"] < 0.2 < found[1]["effect"]
+    told = gate.answer([row(item, each) for item, each in zip(items, found, strict=True)])
+    assert "| 4,000 | of another | 0 of 1 |" in told
+    assert "| 4,000 | its own | 1 of 1 |" in told
+
+
+def test_connections_are_counted_by_both_routes(monkeypatch):
+    monkeypatch.setattr("xcebra.significance.N_SHIFTS", 19)
+    item = significance.Fit(300, 0.0, refits=1, n_steps=4000, steps=100)
+    found = significance.measure(item)
+    for route in significance.ROUTES:
+        label = found[route]["label"]
+        hits = sum(a and b for a, b in zip(label["significant"], label["true"], strict=True))
+        assert hits >= 20
+        told = significance.answer([row(item, found)])
+        assert re.search(rf"\| {route} \| label \| free \| .* \| {hits} of 25", told)
+
+
+def test_rates_of_false_and_missed_connections():
+    def found(significant, true):
+        each = {"significant": significant, "true": true}
+        return {route: dict.fromkeys(("label", "time"), each) for route in ("cheap", "thorough")}
+
+    one = found([True, True, False, False], [True, False, False, True])
+    other = found([True, False, False, False], [True, False, False, False])
+    rows = [{"item": {"correlation": c}, "found": f} for c, f in ((0.0, one), (0.5, other))]
+    told = significance.answer(rows)
+    assert "| cheap | label | all | 1 of 3 | 25.0 % | 2 of 3 (66.7 %) |" in told
+    assert "| cheap | label | correlated 0.5 | 0 of 1 | 0.0 % | 1 of 1 (100.0 %) |" in told
+
+
+def test_a_search_for_dimensions_is_told_with_its_agreement(tmp_path):
+    small = {"n_steps": 2000, "candidates": (2, 3), "seeds": 2, "steps": 10, "jobs": 1}
+    choice = dimensions.search(300, tmp_path, **small)
+    assert len(choice.candidates) == 4
+    written = (tmp_path / "rows.jsonl").read_bytes()
+    again = dimensions.search(300, tmp_path, **small)
+    assert (tmp_path / "rows.jsonl").read_bytes() == written
+    assert dimensions.answer({300: again}) == dimensions.answer({300: choice})
+    assert f"| 300 | {choice.label_dims} | {choice.time_dims} |" in dimensions.answer({300: choice})
+    assert dimensions.table(choice).count("\n") == 3
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_committed_rows_are_all_there_and_give_the_answer(name):
+    study = STUDIES[name]
+    rows = RowFile(RESULTS / f"{name}.jsonl").finished(study.ITEMS)
+    assert len(rows) == len(study.ITEMS)
+    assert study.answer(list(rows.values())).startswith("| ")
