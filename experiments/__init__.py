@@ -1,5 +1,6 @@
 """Studies of what the package says of its own maps, on recordings with known wiring.
 
 Each module is one question: ``python -m experiments.penalty`` fits what has no row yet in
-``results/`` and prints the answer; ``table`` after it prints the answer alone, from the rows there.
+``results/`` and tells the answer, which the documentation includes; ``table`` after it tells the
+answer alone, from the rows there.
 """

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import xcebra
-from experiments.study import RESULTS
+from experiments.study import RESULTS, tell
 from xcebra.selection import DimensionChoice, select_dimensions
 
 SEEDS = (20, 21, 22)
@@ -70,6 +70,5 @@ def table(choice: DimensionChoice) -> str:
 
 if __name__ == "__main__":
     found = {seed: search(seed, RESULTS / "dimensions" / str(seed)) for seed in SEEDS}
-    print(answer(found))
-    for seed, choice in found.items():
-        print(f"\nDataset seed {seed}:\n\n{table(choice)}")
+    tables = [f"Dataset seed {seed}:\n\n{table(choice)}" for seed, choice in found.items()]
+    tell("dimensions", "\n\n".join([answer(found), *tables]), f"{len(found)} recordings")

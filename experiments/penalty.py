@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import xcebra
 from experiments.study import interval, run
 from xcebra.caveats import XcebraWarning
@@ -96,21 +94,7 @@ def answer(rows: Sequence[Row]) -> str:
     found = [r["found"]["weight"] for r in rows if r["item"]["weight"] == "auto"]
     if found:
         lines += ["", f"Weights found: {min(found):.3f} to {max(found):.3f}."]
-    ratios = _time_ratios(rows)
-    if ratios:
-        lines += [f"Time of the fit over that with weight 0.05: {np.median(ratios):.2f} (median)."]
     return "\n".join(lines)
-
-
-def _time_ratios(rows: Sequence[Row]) -> list[float]:
-    spent = {
-        tuple(r["item"][k] for k in ("d", "seed", "weight")): r["found"]["fit_s"] for r in rows
-    }
-    return [
-        seconds / spent[d, seed, "0.05"]
-        for (d, seed, weight), seconds in spent.items()
-        if weight == "auto" and (d, seed, "0.05") in spent
-    ]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,20 @@ RESULTS = Path(__file__).parent / "results"
 def run(
     name: str, work: Work, items: Sequence[Any], answer: Callable[[Sequence[Row]], str]
 ) -> None:
-    """Do what is missing, unless asked for the ``table`` alone, and print the answer."""
+    """Do what is missing, unless asked for the ``table`` alone, and tell the answer."""
     rows = RowFile(RESULTS / f"{name}.jsonl")
     if sys.argv[1:] == ["table"]:
-        done = rows.finished(items)
-        print(answer(list(done.values())))
-        print(f"\n{len(done)} of {len(items)} fits.")
+        done = list(rows.finished(items).values())
     else:
-        print(answer(sweep(work, items, rows, progress=sys.stderr.isatty())))
+        done = sweep(work, items, rows, progress=sys.stderr.isatty())
+    tell(name, answer(done), f"{len(done)} of {len(items)} pieces of work")
+
+
+def tell(name: str, answer: str, extent: str) -> None:
+    """Print an answer, and keep it for the documentation."""
+    text = f"{answer}\n\nMade with xcebra {version('xcebra')}: {extent}.\n"
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    print(text)
 
 
 def interval(values: Sequence[float]) -> str:

@@ -113,3 +113,15 @@ def test_refits_of_a_recording_know_their_labels(fitted):
     model = XCEBRA(2, 2, steps=20, random_state=0, progress=False).fit(rec, label="z2")
     found = model.attribute(rec, test=True, refits=1)
     assert set(found.connections) == {"z2", "time"}
+
+
+def test_a_fit_to_time_alone_can_be_tested_too():
+    """Half of the neurons follow a slow signal, the others are noise."""
+    rng = np.random.default_rng(0)
+    slow = np.sin(np.cumsum(0.1 * rng.standard_normal((4000, 2)), axis=0))
+    x = rng.standard_normal((4000, 20))
+    x[:, :10] += slow @ rng.standard_normal((2, 10)) * 3
+    model = XCEBRA(time_dims=2, steps=60, random_state=0, progress=False).fit(x)
+    found = model.attribute(x, test=True).significant("time")
+    assert found[:10].all()
+    assert found[10:].sum() <= 1

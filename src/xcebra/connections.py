@@ -20,7 +20,8 @@ _LEAST_TESTED, _MOST_TESTED = 400, 10_000
 def tested_samples(recording: Recording, labels: Mapping[str, Label]) -> IntArray:
     """Samples to test by, at which every label is known, or an error if they are too few."""
     times = spread(recording.epochs, _MOST_TESTED)
-    times = times[np.all([label.valid[times] for label in labels.values()], axis=0)]
+    for label in labels.values():
+        times = times[label.valid[times]]
     if len(times) < _LEAST_TESTED:
         raise ValueError(
             f"test=True needs {_LEAST_TESTED} samples or more at which all labels are known, got "
