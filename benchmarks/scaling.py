@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def paper_scale_step(
     )
     state = new_state(encoder, plan.config)
     objectives = plan.objectives(plan.training)
-    batches = Batches(recording, plan.training, objectives, batch_size, torch.device("cpu"))
+    read = partial(encoder.samples, recording)
+    batches = Batches(read, plan.training, objectives, batch_size, torch.device("cpu"))
     last = plan.config.steps - 1
     return lambda: take_step(state, batches, objectives, plan.config, last)
 

@@ -166,6 +166,17 @@ def test_feature_ablation_is_captums(name):
     assert not ours[2, :, 3].any()
 
 
+def test_feature_ablation_does_not_depend_on_the_layout_of_samples_in_memory():
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 2).double())
+    x = torch.randn(5, 4, 3, dtype=torch.float64).mT
+    assert not x.is_contiguous()
+    with torch.no_grad():
+        apart = methods.feature_ablation(network, x, torch.zeros_like(x[0]))
+        whole = methods.feature_ablation(network, x.contiguous(), torch.zeros_like(x[0]))
+    assert whole.abs().min() > 0
+    torch.testing.assert_close(apart, whole)
+
+
 def test_feature_ablation_does_not_depend_on_how_many_pairs_are_tried_at_once():
     network, x = build("mlp"), samples("mlp")
     with torch.no_grad():

@@ -21,7 +21,7 @@ from xcebra.encoder import Encoder
 from xcebra.epochs import IntArray
 from xcebra.jacobian import Inverse, flat_layers, invert, is_linear, linearise
 from xcebra.map_request import Names, Options
-from xcebra.maps import AGGREGATES, AttributionMap, Gather
+from xcebra.maps import AGGREGATES, AttributionMap, Gather, Steps
 from xcebra.methods import Layers
 from xcebra.step_store import StepStore
 
@@ -51,6 +51,9 @@ class View:
         Orthonormal columns that take attributions to components on to neurons.
     scale : Tensor of shape (n_neurons,), optional
         What takes attributions on to the units asked for.
+    lags : tuple of int
+        Of the samples that an output is read from, in the order of the inputs, lag by lag; empty if
+        there is one.
     """
 
     layers: Layers
@@ -58,6 +61,7 @@ class View:
     baseline: Tensor | None = None
     loadings: Tensor | None = None
     scale: Tensor | None = None
+    lags: tuple[int, ...] = ()
 
 
 def check_options(
@@ -181,10 +185,16 @@ def view_of_model(encoder: Encoder, decoder: Decoder, method: str, units: str) -
         layers = flat_layers(decoder.network)
         return View(layers, encoder, loadings=decoder.loadings, scale=scale)
     layers = flat_layers(encoder.network)
+    lags = _lags(encoder.window)
     if method in DERIVATIVES:
-        return View(layers, encoder.components, loadings=encoder.loadings, scale=scale)
-    baseline = encoder.standardised(torch.zeros_like(encoder.mean)[None])[0]
-    return View((encoder.first_product(), *layers[1:]), encoder.standardised, baseline)
+        return View(layers, encoder.components, None, encoder.loadings, scale, lags)
+    baseline = encoder.standardised(torch.zeros_like(encoder.mean)).repeat(encoder.window)
+    layers = (encoder.first_product(), *layers[1:])
+    return View(layers, lambda x: encoder.standardised(x).flatten(1), baseline, lags=lags)
+
+
+def _lags(window: int) -> tuple[int, ...]:
+    return tuple(range(-(window // 2), window - window // 2)) if window > 1 else ()
 
 
 def view_of_module(module: nn.Module, like: Tensor) -> View:
@@ -193,7 +203,8 @@ def view_of_module(module: nn.Module, like: Tensor) -> View:
     if like.ndim > 1 and is_linear(layers[0]):
         # It acts on the lags of each neuron: not the product with whole samples that methods share.
         layers = (nn.Identity(), *layers)
-    return View(layers, lambda x: x, torch.zeros_like(like))
+    lags = tuple(range(like.shape[1])) if like.ndim > 1 else ()
+    return View(layers, lambda x: x, torch.zeros_like(like), lags=lags)
 
 
 def make_map(
@@ -213,14 +224,19 @@ def make_map(
         work = _Work(view, options, read, *_axes(view, read, times, options))
         if options.method == "shap-shuffled":
             work.background = view.enter(_shuffled(read, times, options.seed))
-        gather = Gather(options.aggregate, tuple(names.blocks.values()))
+        blocks = tuple(names.blocks.values())
+        gather = Gather(options.aggregate, blocks)
+        by_lag = {lag: Gather(options.aggregate, blocks) for lag in view.lags}
         store = StepStore(options.keep_time, len(times), len(names.neurons), len(names.latents))
         for where, rows in _row_batches(work, times):
-            maps = _finished(work, rows).mT
+            rows = _finished(work, rows)
             # Half precision is not enough to sum over time.
-            maps = maps if maps.dtype == torch.float64 else maps.float()
+            rows = rows if rows.dtype == torch.float64 else rows.float()
+            maps = _over_lags(rows).mT
             if options.aggregate != "median":
                 gather.add(maps)
+                for i, each in enumerate(by_lag.values()):
+                    each.add(rows[:, :, i].mT)
             store.put(where, maps)
     made = {
         "method": options.method,
@@ -234,9 +250,15 @@ def make_map(
         return AttributionMap.from_steps(
             steps, names.blocks, names.neurons, names.latents, aggregate="median", made=made
         )
-    values, scores = gather.result()
-    by_block = dict(zip(names.blocks, scores, strict=True))
-    return AttributionMap(values, by_block, names.blocks, names.neurons, names.latents, made, steps)
+
+    def summed_up(gathered: Gather, kept: Steps | None, **more: Any) -> AttributionMap:
+        values, found = gathered.result()
+        scores = dict(zip(names.blocks, found, strict=True))
+        told = (names.blocks, names.neurons, names.latents, made, kept)
+        return AttributionMap(values, scores, *told, **more)
+
+    lags = {lag: summed_up(each, None) for lag, each in by_lag.items()}
+    return summed_up(gather, steps, lags=lags)
 
 
 def moments(
@@ -250,7 +272,7 @@ def moments(
     with torch.no_grad():
         work = _Work(view, options, read, *_axes(view, read, times, options))
         for _, rows in _row_batches(work, times):
-            maps = _finished(work, rows).cpu().double()
+            maps = _over_lags(_finished(work, rows)).cpu().double()
             total = total + torch.einsum("sin,sjn->nij", maps, maps)
     return (total / len(times)).numpy()
 
@@ -357,17 +379,27 @@ def _widths(work: _Work, times: IntArray) -> tuple[int, int]:
 
 
 def _finished(work: _Work, rows: Tensor) -> Tensor:
-    """Rows in the directions, neurons and units asked for; over lags, their norm."""
+    """Rows in the directions, neurons and units asked for: (sample, latent, neuron).
+
+    Where outputs are read from several lags, (sample, latent, lag, neuron).
+    """
     select, view = work.options.select, work.view
     if isinstance(select, slice):
         rows = rows[:, select]
     elif select is not None:
         rows = _in_axes(torch.from_numpy(select).to(rows.dtype).to(rows.device), rows)
     if rows.ndim > 3:
-        rows = torch.linalg.vector_norm(rows, dim=3)
+        rows = rows.mT  # a module of its own has its lags last
+    elif view.lags:
+        rows = rows.unflatten(2, (len(view.lags), -1))
     if view.loadings is not None:
         rows = rows @ view.loadings.T
     return rows if view.scale is None else rows * view.scale
+
+
+def _over_lags(rows: Tensor) -> Tensor:
+    """The norm over lags, if there are several."""
+    return torch.linalg.vector_norm(rows, dim=2) if rows.ndim > 3 else rows
 
 
 def _averaged(jacobians: Tensor, embedding: Tensor, smooth: int) -> Tensor:

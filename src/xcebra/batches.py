@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xcebra.epochs import Epochs, IntArray
-from xcebra.recording import Recording
 from xcebra.sampling import NONE, Pairs
 
 
@@ -72,17 +72,20 @@ class Batch:
 
 
 class Batches:
-    """Draws references and negatives shared by all objectives, and the positives of each."""
+    """Draws references and negatives shared by all objectives, and the positives of each.
+
+    ``read`` gives the samples at some times, as the encoder takes them.
+    """
 
     def __init__(
         self,
-        recording: Recording,
+        read: Callable[[IntArray], Tensor],
         epochs: Epochs,
         objectives: list[Objective | Regression],
         batch_size: int,
         device: torch.device,
     ) -> None:
-        self._recording = recording
+        self._read = read
         self._epochs = epochs
         self._objectives = objectives
         self._batch_size = batch_size
@@ -114,10 +117,7 @@ class Batches:
             )
             rows.append(positive[found])
             at += len(found)
-        return Batch(self._rows(np.concatenate(rows)), len(reference), parts)
-
-    def _rows(self, times: IntArray) -> Tensor:
-        return torch.from_numpy(self._recording.rows(times)).to(self._device)
+        return Batch(self._read(np.concatenate(rows)), len(reference), parts)
 
     def _tensor(self, values: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy(values.astype(np.float32)).to(self._device)

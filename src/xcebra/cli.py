@@ -187,6 +187,7 @@ def fit(
     ] = None,
     temperature: Annotated[float | None, typer.Option(help="Of the contrast.")] = None,
     time_offset: Annotated[int | None, typer.Option(help="Samples between pairs.")] = None,
+    window: Annotated[int | None, typer.Option(help="Samples to read a point from.")] = None,
     objective: Annotated[
         str | None, typer.Option(help="contrastive, or regression: the supervised baseline.")
     ] = None,
@@ -232,6 +233,7 @@ def fit(
             jacobian_weight=_number_or_word(jacobian_weight),
             temperature=temperature,
             time_offset=time_offset,
+            window=window,
             objective=objective,
             recipe=recipe,
             random_state=seed,
@@ -500,7 +502,7 @@ def _as_options(told: str) -> str:
     told = re.sub(r"\blabels=('[^']*'|\S+)", r"--label \1", told)
     told = re.sub(r"\bbasis=('\w+')", r"--basis \1", told)
     names = "bin_size|time_offset|time_dims|label_dims|batch_size|learning_rate|jacobian_weight"
-    names += "|keep_time|neural|epochs|circular|smooth|out|steps|refits"
+    names += "|keep_time|neural|epochs|circular|smooth|out|steps|refits|window"
     told = told.replace("say bin_size in seconds", "say --bin-size in seconds")
     return re.sub(rf"\b({names})=", lambda m: f"--{m[1].replace('_', '-')} ", told)
 

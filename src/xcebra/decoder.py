@@ -134,10 +134,10 @@ def fit_decoder(
     """Regress the activity on the embedding: ``min E |u - h(z)|^2`` over components ``u``.
 
     Where the embedding outlasts a sample, ``z`` is the mean of the embedding one sample before and
-    one after. A neuron's own noise at this moment has then no part in what it is predicted from;
-    with the embedding of the same sample, in which every neuron takes part, it would, and a neuron
-    would seem connected to whatever it helps to read. Where the embedding does not last, ``z`` is
-    that of the same sample.
+    one after; with a window, of the nearest two that are read from other samples. A neuron's own
+    noise at this moment has then no part in what it is predicted from; with the embedding of the
+    same sample, in which every neuron takes part, it would, and a neuron would seem connected to
+    whatever it helps to read. Where the embedding does not last, ``z`` is that of the same sample.
 
     The weights kept are those with the least error on the held-out samples; training ends early
     when that error has not fallen for a while, or after Ctrl-C.
@@ -224,18 +224,20 @@ def fit_regression(
 
 
 def lasts(encoder: Encoder, recording: Recording, epochs: Epochs) -> bool:
-    """Whether every latent outlasts a sample, noise apart.
+    """Whether every latent outlasts a sample, or what its window spans, noise apart.
 
     Noise that is new at every sample lowers all correlations over time by the same factor; the
-    ratio of that over two samples to that over one is free of it.
+    ratio of that over two samples to that over one is free of it. Windows that have no sample in
+    common are a window's length apart, which is further than `around` looks.
     """
+    apart = encoder.window
     times = epochs.indices()
-    times = times[times + 2 < epochs.stop_of(times)]
+    times = times[times + 2 * apart < epochs.stop_of(times)]
     times = times[:: max(1, len(times) // _JUDGED)]
     if len(times) < _FEW:
         return False
     now, next_, later = (
-        _embedded(encoder, recording, times + lag).cpu().double() for lag in range(3)
+        _embedded(encoder, recording, times + lag * apart).cpu().double() for lag in range(3)
     )
     now, next_, later = (z - z.mean(dim=0) for z in (now, next_, later))
     variances, axes = torch.linalg.eigh(now.T @ now / len(times))
@@ -246,7 +248,8 @@ def lasts(encoder: Encoder, recording: Recording, epochs: Epochs) -> bool:
     over_one, directions = torch.linalg.eigh((one + one.T) / 2)
     over_two = (directions * (two @ directions)).sum(dim=0)
     known = over_one > _LEAST_CORRELATED
-    return bool(known.any() and (over_two[known] > _LASTING * over_one[known]).all())
+    least = _LASTING ** (2 * apart / sum(_reach(encoder)))
+    return bool(known.any() and (over_two[known] > least * over_one[known]).all())
 
 
 def at(encoder: Encoder, recording: Recording) -> Points:
@@ -255,13 +258,24 @@ def at(encoder: Encoder, recording: Recording) -> Points:
 
 
 def around(encoder: Encoder, recording: Recording) -> Points:
-    """Mean of the embedding one sample before and one after."""
+    """Mean of the embedding just before and just after, read from other samples than this one."""
 
     def points(times: IntArray, epochs: Epochs) -> Tensor:
-        before, after = epochs.neighbours(times)
+        before, after = epochs.neighbours(times, *_reach(encoder))
         return (_embedded(encoder, recording, before) + _embedded(encoder, recording, after)) / 2
 
     return points
+
+
+def _reach(encoder: Encoder) -> tuple[int, int]:
+    """How far back and ahead the nearest window lies that leaves a sample out."""
+    return encoder.window - encoder.window // 2, encoder.window // 2 + 1
+
+
+def _activity(encoder: Encoder, recording: Recording, times: IntArray) -> Tensor:
+    """What the neurons did, standardised."""
+    x = torch.from_numpy(recording.rows(times)).to(encoder.loadings.device)
+    return encoder.standardised(x)
 
 
 def _embedded(encoder: Encoder, recording: Recording, times: IntArray) -> Tensor:
@@ -292,8 +306,8 @@ def variance_explained(
     times = spread(epochs, _JUDGED)
     other = torch.from_numpy(np.random.default_rng(seed).permutation(len(times)))
     with torch.no_grad():
-        x = torch.from_numpy(recording.rows(times)).to(device)
-        z, neurons = encoder(x), encoder.standardised(x)
+        z = encoder(encoder.samples(recording, times))
+        neurons = _activity(encoder, recording, times)
         expected = decoder.standardised(z)
         variance = neurons.var(dim=0, correction=0)
         changes = {"all": (neurons - expected).square().mean(dim=0)}
@@ -318,7 +332,6 @@ def left_over(encoder: Encoder, decoder: Decoder, recording: Recording, epochs: 
     neuron against the others only: noise of single neurons or single samples has no part in it. A
     factor that has no latent of its own has.
     """
-    device = encoder.loadings.device
     times = spread(epochs, _JUDGED)
     times = times[times + 1 < epochs.stop_of(times)]
     if len(times) < 2:
@@ -326,9 +339,9 @@ def left_over(encoder: Encoder, decoder: Decoder, recording: Recording, epochs: 
     missed = []
     with torch.no_grad():
         for moment in (times, times + 1):
-            x = torch.from_numpy(recording.rows(moment)).to(device)
-            neurons = encoder.standardised(x)
-            missed.append((neurons - decoder.standardised(encoder(x))).cpu().double())
+            neurons = _activity(encoder, recording, moment)
+            expected = decoder.standardised(encoder(encoder.samples(recording, moment)))
+            missed.append((neurons - expected).cpu().double())
             variance = float(neurons.cpu().double().var(dim=0, correction=0).sum())
     here, next_ = (m - m.mean(dim=0) for m in missed)
     shared = here.T @ next_ / len(times)

@@ -136,6 +136,9 @@ class Encoder(nn.Module):
     n_latents : int
     limit : float
         Bound of the outputs.
+    window : int
+        Samples that each point of the embedding is read from; with more than one, activity comes as
+        (sample, lag, neuron).
     unit_blocks : list of slice, optional
         Blocks of unit length (cosine similarity) in place of the bound.
     generator : torch.Generator
@@ -153,12 +156,14 @@ class Encoder(nn.Module):
         n_latents: int,
         *,
         limit: float,
+        window: int = 1,
         unit_blocks: list[slice] | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         inputs.register(self)
-        widths = [inputs.loadings.shape[1], *(per * n_latents for per in WIDTHS)]
+        self.window = window
+        widths = [window * inputs.loadings.shape[1], *(per * n_latents for per in WIDTHS)]
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):
             layers += [linear(before, after, generator), nn.GELU()]
@@ -166,24 +171,32 @@ class Encoder(nn.Module):
         layers.append(UnitBlocks(unit_blocks) if unit_blocks else Bound(limit))
         self.network = nn.Sequential(*layers)
 
-    def standardised(self, x: Float[Tensor, "sample neuron"]) -> Float[Tensor, "sample neuron"]:
+    def samples(self, recording: Recording, times: NDArray[np.int64]) -> Tensor:
+        """Raw activity at some times as the encoder takes it, where the encoder is."""
+        one = self.window == 1
+        x = recording.rows(times) if one else recording.windows(times, self.window)
+        return torch.from_numpy(x).to(self.loadings.device)
+
+    def standardised(self, x: Float[Tensor, "sample ..."]) -> Float[Tensor, "sample ..."]:
         """Raw activity in units of each neuron's standard deviation, from its mean."""
         return (x - self.mean) * self.reciprocal
 
-    def components(self, x: Float[Tensor, "sample neuron"]) -> Float[Tensor, "sample component"]:
-        """Standardise and project raw activity: what the network itself sees."""
-        return self.standardised(x) @ self.loadings
+    def components(self, x: Float[Tensor, "sample ..."]) -> Float[Tensor, "sample component"]:
+        """Standardise and project raw activity: what the network itself sees, lag after lag."""
+        return (self.standardised(x) @ self.loadings).flatten(1)
 
     def first_product(self) -> nn.Linear:
         """The first layer as it acts on standardised neurons: projection and weights in one."""
         first: Any = self.network[0]
-        whole = nn.utils.skip_init(nn.Linear, len(self.mean), first.out_features)
+        n_inputs = self.window * len(self.mean)
+        whole = nn.utils.skip_init(nn.Linear, n_inputs, first.out_features)
         with torch.no_grad():
-            whole.weight.copy_(first.weight @ self.loadings.T)
+            by_lag = first.weight.unflatten(1, (self.window, -1)) @ self.loadings.T
+            whole.weight.copy_(by_lag.flatten(1))
             whole.bias.copy_(first.bias)
         return whole.to(self.loadings.device)
 
-    def forward(self, x: Float[Tensor, "sample neuron"]) -> Float[Tensor, "sample latent"]:
+    def forward(self, x: Float[Tensor, "sample ..."]) -> Float[Tensor, "sample latent"]:
         """Embed raw activity."""
         return self.network(self.components(x))
 
@@ -197,14 +210,13 @@ def embed(
     -------
     ndarray of shape (n_times, n_latents)
     """
-    device = encoder.loadings.device
-    n = recording.n_times if times is None else len(times)
+    times = np.arange(recording.n_times) if times is None else times
+    at_once = max(1, _EMBED_ROWS // encoder.window)
     parts = []
     with torch.no_grad():
-        for at in range(0, n, _EMBED_ROWS):
-            part = slice(at, min(at + _EMBED_ROWS, n))
-            x = torch.from_numpy(recording.rows(part if times is None else times[part]))
-            parts.append(encoder(x.to(device)).cpu())
+        for at in range(0, len(times), at_once):
+            x = encoder.samples(recording, times[at : at + at_once])
+            parts.append(encoder(x).cpu())
     return torch.cat(parts).numpy()
 
 

@@ -91,16 +91,39 @@ class Epochs:
         """Where the epoch that holds each of ``times`` ends."""
         return self.stops[np.searchsorted(self.starts, times, side="right") - 1]
 
-    def neighbours(self, times: IntArray) -> tuple[IntArray, IntArray]:
-        """The samples before and after each of ``times``, in its own epoch.
+    def neighbours(
+        self, times: IntArray, before: int = 1, after: int = 1
+    ) -> tuple[IntArray, IntArray]:
+        """The samples so many before and after each of ``times``, in its own epoch.
 
-        At an edge both are the one there is; a sample that is alone is its own neighbour.
+        At an edge both are the one there is; where there is neither, both are the edges, so that a
+        sample that is alone is its own neighbour.
         """
         which = np.searchsorted(self.starts, times, side="right") - 1
         first, last = self.starts[which], self.stops[which] - 1
-        before = np.where(times > first, times - 1, np.minimum(times + 1, last))
-        after = np.where(times < last, times + 1, np.maximum(times - 1, first))
-        return before, after
+        earlier, later = times - before, times + after
+        return (
+            np.where(earlier >= first, earlier, np.where(later <= last, later, first)),
+            np.where(later <= last, later, np.where(earlier >= first, earlier, last)),
+        )
+
+    def windows(self, times: IntArray, size: int, n_times: int) -> IntArray:
+        """Samples of the window around each of ``times``, of shape (n, size).
+
+        It begins ``size // 2`` samples before. What would lie beyond the edge of an epoch, or of
+        a gap between epochs, is the sample at that edge.
+        """
+        edges = np.unique(np.concatenate([[0], self.starts, self.stops, [n_times]]))
+        stretch = np.searchsorted(edges, times, side="right") - 1
+        first, last = edges[stretch], edges[stretch + 1] - 1
+        offsets = np.arange(size) - size // 2
+        return np.clip(times[:, None] + offsets, first[:, None], last[:, None])
+
+    def inside(self, window: int) -> Epochs:
+        """What is left of each epoch when the window around every sample is to lie in it."""
+        starts, stops = self.starts + window // 2, self.stops - (window - 1 - window // 2)
+        keep = starts < stops
+        return Epochs(starts[keep], stops[keep])
 
     def longer_than(self, n: int) -> Epochs:
         """The epochs with more than ``n`` samples."""
@@ -111,6 +134,13 @@ class Epochs:
         """Cut every epoch in two: its first part, and the last share ``held_out`` of it."""
         cuts = self.stops - np.floor(self.lengths * held_out).astype(np.int64)
         return Epochs(self.starts, cuts), Epochs(cuts, self.stops).longer_than(0)
+
+    def last(self, share: float) -> tuple[Epochs, Epochs]:
+        """Part whole epochs in two: the first ones, and the last that hold ``share`` or less."""
+        beyond = np.cumsum(self.lengths[::-1])[::-1] <= share * self.size
+        return Epochs(self.starts[~beyond], self.stops[~beyond]), Epochs(
+            self.starts[beyond], self.stops[beyond]
+        )
 
     def draw(self, n: int, rng: np.random.Generator) -> IntArray:
         """Draw ``n`` samples uniformly, with replacement; memory does not grow with time."""

@@ -89,6 +89,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         continuous unless said otherwise.
     label_delay : int or mapping
         Samples by which the label comes after the activity it belongs to.
+    window : int or None
+        Samples that each point of the embedding is read from, around its own and never across an
+        epoch's edge; 1 if not given.
     recipe : {"xcebra", "paper"}
     device : str or None
         A torch device; the CPU if not given.
@@ -151,6 +154,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         time_on: str = "all",
         label_kind: str | Mapping[str, str] | None = None,
         label_delay: int | Mapping[str, int] = 0,
+        window: int | None = None,
         recipe: str = "xcebra",
         device: str | None = None,
         progress: bool | None = None,
@@ -169,6 +173,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         self.time_on = time_on
         self.label_kind = label_kind
         self.label_delay = label_delay
+        self.window = window
         self.recipe = recipe
         self.device = device
         self.progress = progress
@@ -222,6 +227,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             plan.inputs,
             plan.n_latents,
             limit=plan.recipe.limit,
+            window=plan.window,
             unit_blocks=list(plan.blocks.values()) if self.distance == "cosine" else None,
             generator=torch.Generator().manual_seed(plan.config.seed),
         ).to(device)
@@ -314,6 +320,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         units: str = "standardised",
         keep_time: bool | str | Path = False,
         epochs: Iterable[tuple[int, int]] | None = None,
+        every: int = 1,
         batch_size: int | None = None,
         test: bool = False,
         refits: int = 0,
@@ -350,6 +357,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             file.
         epochs : list of (start, stop), optional
             Samples to aggregate over.
+        every : int
+            Take every so-manieth of them: maps change slowly, and that many times faster.
         batch_size : int or None
             Samples at a time; it changes speed and memory, not the map.
         test : bool
@@ -388,6 +397,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         )
         choice(problems, "basis", basis, BASES)
         choice(problems, "units", units, UNITS)
+        number(problems, "every", every, least=1, whole=True)
         number(problems, "refits", refits, least=0, whole=True)
         if refits and not test:
             problems.append(f"refits={refits} are for the test: say test=True too")
@@ -422,7 +432,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         amap = make_map(
             view_of_model(self.encoder_, self.decoder_, method, units),
             reader(self.encoder_, recording),
-            recording.epochs.indices(),
+            recording.epochs.indices()[::every],
             chosen,
             options,
         )

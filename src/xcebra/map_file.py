@@ -79,6 +79,8 @@ def write_map(path: str | os.PathLike[str], amap: AttributionMap) -> None:
         }
         if amap.steps is not None:
             file.dimensions["time"] = len(amap.steps)
+        if amap.lags:
+            file.dimensions["lag"] = len(amap.lags)
         for name, (dims, data) in {**coordinates, **variables}.items():
             if isinstance(data, Steps):
                 # In one piece, so that it can be mapped into memory when it is read.
@@ -168,16 +170,18 @@ def _read(opened: Any, file: Any) -> AttributionMap:
         for i, name in enumerate(names):
             if not np.isnan(tables[0][:, i]).all():
                 tested[name] = Connections(*(table[:, i] for table in tables))
-    return AttributionMap(
-        file["value"][...],
-        {name: scores[:, i] for i, name in enumerate(names)},
-        blocks,
-        tuple(words("neuron")),
-        tuple(words("latent")),
-        json.loads(_attribute(file, "made")),
-        steps,
-        tested,
-    )
+    made = json.loads(_attribute(file, "made"))
+    called = tuple(words("neuron")), tuple(words("latent"))
+
+    def one(values: Any, scores: Any, **more: Any) -> AttributionMap:
+        by_block = {name: scores[:, i] for i, name in enumerate(names)}
+        return AttributionMap(values, by_block, blocks, *called, made, **more)
+
+    lags = {}
+    if "lag" in file:
+        both = zip(file["lag_value"][...], file["lag_score"][...], strict=True)
+        lags = dict(zip(file["lag"][...].tolist(), (one(*each) for each in both), strict=True))
+    return one(file["value"][...], scores, steps=steps, connections=tested, lags=lags)
 
 
 def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -200,6 +204,12 @@ def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
         for told, field in _TESTED.items():
             each = [getattr(amap.connections.get(b), field, untested) for b in amap.blocks]
             variables[told] = (("neuron", "block"), np.column_stack(each))
+    if amap.lags:
+        maps = amap.lags.values()
+        scores = [[each.scores[b] for b in amap.blocks] for each in maps]
+        coordinates["lag"] = (("lag",), np.array(list(amap.lags)))
+        variables["lag_value"] = (("lag", "neuron", "latent"), np.stack([m.values for m in maps]))
+        variables["lag_score"] = (("lag", "neuron", "block"), np.array(scores).swapaxes(1, 2))
     if amap.steps is not None:
         coordinates["time"] = (("time",), amap.steps.times)
         variables[_ATTRIBUTION] = (("time", "neuron", "latent"), amap.steps)

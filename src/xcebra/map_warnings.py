@@ -72,10 +72,11 @@ def warn_of_map(
             MissingFactorWarning,
         )
     encoder = model.encoder_
-    rows = recording.rows(spread(recording.epochs, _LOOKED_AT))
+    times = spread(recording.epochs, _LOOKED_AT)
+    rows = recording.rows(times)
     if method != "decoder-gradient" and len(rows) >= _LEAST_LOOKED_AT:
         _warn_duplicates(rows, model.neuron_names_)
-    x = torch.from_numpy(rows).to(encoder.loadings.device)
+    x = encoder.samples(recording, times)
     if model.config_["similarity"] == "euclidean":
         _warn_saturated(encoder, x, model.config_)
     if method == "inverted-gradient":

@@ -133,6 +133,9 @@ class AttributionMap:
         The map of every time step, if it was made with ``keep_time=True``.
     connections : mapping of str to Connections
         For each block that was tested, what every neuron owes to it and how sure that is.
+    lags : mapping of int to AttributionMap
+        Where the encoder reads several samples, the map of each: samples from the point's own, or
+        places in a module's window. ``values`` are norms over them. The decoder has none.
 
     Examples
     --------
@@ -156,13 +159,14 @@ class AttributionMap:
     made: Mapping[str, Any] = field(default_factory=dict)
     steps: Steps | None = None
     connections: Mapping[str, Connections] = field(default_factory=dict)
+    lags: Mapping[int, AttributionMap] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         # Copies: neither the caller's later changes nor its right to make them are touched.
         set_(self, "values", _frozen(self.values))
         set_(self, "scores", {name: _frozen(score) for name, score in self.scores.items()})
-        for name in ("scores", "blocks", "made", "connections"):
+        for name in ("scores", "blocks", "made", "connections", "lags"):
             set_(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @classmethod
@@ -406,7 +410,7 @@ class AttributionMap:
     def __reduce__(self) -> tuple[Any, ...]:
         # Read-only mappings cannot be pickled; plain ones become read-only again.
         parts = dict(self.scores), dict(self.blocks), self.neuron_names, self.latent_names
-        others = dict(self.made), self.steps, dict(self.connections)
+        others = dict(self.made), self.steps, dict(self.connections), dict(self.lags)
         return type(self), (self.values, *parts, *others)
 
     def _steps(self, asked: str) -> Steps:

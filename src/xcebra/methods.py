@@ -130,9 +130,10 @@ class _Nothing:
         return rows
 
     def without(self, hidden: Tensor, entries: Tensor, amounts: Tensor) -> Tensor:
-        changed = hidden.clone()
-        changed.flatten(1)[torch.arange(len(entries), device=entries.device), entries] -= amounts
-        return changed
+        # In one piece: flattening any other layout would change a copy.
+        changed = hidden.flatten(1).clone(memory_format=torch.contiguous_format)
+        changed[torch.arange(len(entries), device=entries.device), entries] -= amounts
+        return changed.reshape(hidden.shape)
 
 
 def _parted(network: nn.Module | Layers) -> tuple[_Product | _Nothing, Layers]:

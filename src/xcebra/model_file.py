@@ -90,7 +90,11 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     cosine = model.config_["similarity"] == "cosine"
     unit_blocks = list(model.blocks_.values()) if cosine else None
     model.encoder_ = Encoder(
-        inputs, n_latents, limit=model.config_["limit"], unit_blocks=unit_blocks
+        inputs,
+        n_latents,
+        limit=model.config_["limit"],
+        window=model.config_.get("window", 1),
+        unit_blocks=unit_blocks,
     )
     model.encoder_.load_state_dict(state)
     model.encoder_.to(device)

@@ -53,6 +53,7 @@ class Plan:
     recipe: Recipe
     regression: bool
     time_on: str
+    window: int
 
     @property
     def n_latents(self) -> int:
@@ -88,7 +89,7 @@ class Plan:
 
     def fingerprint(self, recording: Recording) -> str:
         """A digest that two fits share if they would take the same path."""
-        told = [asdict(self.config), self.offset, self.time_on, self.regression]
+        told = [asdict(self.config), self.offset, self.time_on, self.regression, self.window]
         told += [[label.kind for label in self.labels]]
         told += [asdict(self.recipe), [[n, b.start, b.stop] for n, b in self.blocks.items()]]
         state = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
@@ -108,6 +109,7 @@ class Plan:
         return {
             **asdict(self.config),
             "time_offset": self.offset,
+            "window": self.window,
             "time_on": self.time_on,
             "time_dims": dims.pop("time", 0),
             "label_dims": dims,
@@ -146,7 +148,8 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     labels.sort(key=lambda label: list(blocks).index(label.name))
     offset = params["time_offset"] or recipe.time_offset
     # The offset may yet be chosen from the data; whatever it is, one sample is the least.
-    training, _ = settings.split_epochs(whole, offset or 1)
+    window = int(params["window"] or 1)
+    training, _ = settings.split_epochs(whole, offset or 1, window)
     batch_size = settings.resolve_batch_size(params["batch_size"], recipe, training.size)
     inputs = Inputs.measure(recording, training, project=recipe.project)
     _report_silent(inputs, recording.neuron_names)
@@ -155,15 +158,16 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         signals = [_label_series(each) for each in labels if each.kind != "discrete"]
         if "time" in blocks:
             signals.append(recording.rows)
-        offset = choose_offset(series, training, batch_size, signals)
-    training, held_out = settings.split_epochs(whole, offset)
+        # Windows that overlap share their noise, which pairs in time would then learn.
+        offset = max(window, choose_offset(series, training, batch_size, signals))
+    training, held_out = settings.split_epochs(whole, offset, window)
     for label in labels:
         if _n_pairs(label, training, offset) == 0:
             raise ValueError(
                 f"label {label.name!r} has no two known samples time_offset={offset} apart to "
                 "train on; lower time_offset, or fill gaps in the label"
             )
-    settings.warn_split(whole, offset, held_out)
+    settings.warn_split(whole, offset, held_out, window)
     warn_of_data(recording, training, labels)
     for label in as_given:
         warn_missing(label, whole)
@@ -210,6 +214,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         recipe,
         regression,
         params["time_on"],
+        window,
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -136,4 +136,4 @@ def sparse_axes(
 
 def reader(encoder: Encoder, recording: Recording) -> Callable[[IntArray], Tensor]:
     """Raw samples of a recording, where the encoder is."""
-    return lambda times: torch.from_numpy(recording.rows(times)).to(encoder.loadings.device)
+    return partial(encoder.samples, recording)

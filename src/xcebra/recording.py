@@ -163,6 +163,14 @@ class Recording:
         """Activity at ``times``: contiguous, writeable float32; only these rows are read."""
         return np.require(self.neural[times], np.float32, ["C", "W"])
 
+    def windows(self, times: NDArray[np.int64], size: int) -> NDArray[np.float32]:
+        """Activity around ``times``, of shape (n, size, n_neurons), never across an epoch's edge.
+
+        Gathered when it is asked for, so that no copy of the recording is made.
+        """
+        around = self.epochs.windows(times, size, self.n_times)
+        return self.rows(around.ravel()).reshape(*around.shape, self.n_neurons)
+
 
 def chunks(array: NDArray[Any], epochs: Epochs | None = None) -> Iterator[NDArray[Any]]:
     """Go through an array's rows in views of about 32 MB, so that nothing is copied whole."""

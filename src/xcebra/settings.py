@@ -121,6 +121,7 @@ def check_parameters(params: Mapping[str, Any]) -> None:
     number(problems, "temperature", params["temperature"], least=0, above=True)
     number(problems, "time_offset", params["time_offset"], least=1, whole=True)
     number(problems, "time_dims", params["time_dims"], least=0, whole=True)
+    number(problems, "window", params["window"], least=1, whole=True)
     weight = params["jacobian_weight"]
     if isinstance(weight, str) and weight != AUTO:
         problems.append(
@@ -226,8 +227,11 @@ def resolve_blocks(
     return blocks
 
 
-def split_epochs(epochs: Epochs, offset: int) -> tuple[Epochs, Epochs | None]:
+def split_epochs(epochs: Epochs, offset: int, window: int = 1) -> tuple[Epochs, Epochs | None]:
     """Drop epochs too short for a pair, and hold out the last tenth of the rest.
+
+    Where epochs are too short for their last tenths to hold pairs, the last epochs are held out.
+    Samples whose window would reach beyond their part of an epoch are left out of both.
 
     Returns
     -------
@@ -235,28 +239,43 @@ def split_epochs(epochs: Epochs, offset: int) -> tuple[Epochs, Epochs | None]:
     held_out : Epochs or None
         None if a tenth is too short to judge by; training then has everything.
     """
-    long_enough = epochs.longer_than(offset)
+    least = offset + window - 1
+    long_enough = epochs.longer_than(least)
     if len(long_enough) == 0:
         raise ValueError(
-            f"no epoch is long enough: pairs are time_offset={offset} samples apart, and the "
-            f"longest epoch has {epochs.lengths.max()} samples; join epochs or lower time_offset"
+            f"no epoch is long enough: pairs are {_spans(offset, window)}, and the longest epoch "
+            f"has {epochs.lengths.max()} samples; join epochs or lower {_either(window)}"
         )
+    enough = max(_LEAST_HELD_OUT, 4 * offset)
     training, held_out = long_enough.split(HELD_OUT)
-    held_out = held_out.longer_than(offset)
     # An epoch that would be too short without its last tenth is trained on whole.
-    whole = training.lengths <= offset
+    whole = training.lengths <= least
     training = Epochs(training.starts, np.where(whole, long_enough.stops, training.stops))
-    if held_out.size < max(_LEAST_HELD_OUT, 4 * offset):
-        return long_enough, None
-    return training, held_out
+    held_out = held_out.inside(window).longer_than(offset)
+    if held_out.size < enough:
+        training, held_out = long_enough.last(HELD_OUT)
+        held_out = held_out.inside(window)
+    if held_out.size < enough or len(training) == 0:
+        return long_enough.inside(window), None
+    return training.inside(window), held_out
 
 
-def warn_split(epochs: Epochs, offset: int, held_out: Epochs | None) -> None:
+def _spans(offset: int, window: int) -> str:
+    apart = f"time_offset={offset} samples apart"
+    return apart if window == 1 else f"{apart} and read from window={window} samples each"
+
+
+def _either(window: int) -> str:
+    return "time_offset" if window == 1 else "time_offset or window"
+
+
+def warn_split(epochs: Epochs, offset: int, held_out: Epochs | None, window: int = 1) -> None:
     """Say what `split_epochs` left out or could not do."""
-    dropped = len(epochs) - len(epochs.longer_than(offset))
+    dropped = len(epochs) - len(epochs.longer_than(offset + window - 1))
     if dropped:
+        reach = f"time_offset={offset}" + (f" and window={window}" if window > 1 else "")
         warn(
-            f"{dropped} of {len(epochs)} epochs are no longer than time_offset={offset} samples "
+            f"{dropped} of {len(epochs)} epochs are no longer than {reach} samples "
             "and were left out",
             ShortRecordingWarning,
         )

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +91,8 @@ def train(
     """
     state = new_state(encoder, config)
     first = state.load(checkpoint, fingerprint) if checkpoint and checkpoint.exists() else 0
-    batch = Batches(recording, epochs, objectives, config.batch_size, device)
+    read = partial(encoder.samples, recording)
+    batch = Batches(read, epochs, objectives, config.batch_size, device)
     saved = time.monotonic()
     with (
         deferred_interrupt() as interrupted,

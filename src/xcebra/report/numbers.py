@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.caveats import XcebraWarning
+from xcebra.encoder import embed
 from xcebra.estimator import XCEBRA
 from xcebra.maps import AttributionMap
 from xcebra.plots import binned
@@ -65,17 +66,19 @@ def map_over_time(model: XCEBRA, amap: AttributionMap, recording: Recording) -> 
     Of a long recording, samples spread evenly over it.
     """
     times = recording.epochs.indices()
-    rows = times[np.unique(np.linspace(0, len(times) - 1, _MOST_MAPS).astype(np.int64))]
+    every = -(-len(times) // _MOST_MAPS)
+    rows = times[::every]
     blocks = list(amap.blocks)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", XcebraWarning)
         found = model.attribute(
-            recording.rows(rows),
+            recording,
             method=amap.made["method"],
             basis=amap.made["basis"],
             units=amap.made["units"],
             block=blocks[0] if len(blocks) == 1 else None,
             keep_time=True,
+            every=every,
         )
     assert found.steps is not None
     scores = {}
@@ -101,7 +104,7 @@ def embedding_numbers(model: XCEBRA, recording: Recording) -> dict[str, Any]:
     """Points of each block and of all latents in three dimensions, and what can colour them."""
     times = recording.epochs.indices()
     rows = times[np.unique(np.linspace(0, len(times) - 1, _MOST_POINTS).astype(np.int64))]
-    z = model.transform(recording.rows(rows))
+    z = embed(model.encoder_, recording, rows)
     views = {name: z[:, block] for name, block in model.blocks_.items()}
     if len(views) > 1:
         views["all latents"] = z
