@@ -1,8 +1,9 @@
-"""Recordings with known wiring."""
+"""Recordings with known wiring, and public ones."""
 
 from __future__ import annotations
 
+from xcebra.datasets.grid_cells import grid_cells
 from xcebra.datasets.navigation import navigation
 from xcebra.datasets.synthetic import synthetic
 
-__all__ = ["navigation", "synthetic"]
+__all__ = ["grid_cells", "navigation", "synthetic"]
