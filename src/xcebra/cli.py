@@ -19,7 +19,7 @@ from xcebra import __version__
 from xcebra.attribution import METHODS
 from xcebra.caveats import XcebraWarning
 from xcebra.datasets import navigation, synthetic
-from xcebra.experiments import EXPERIMENTS
+from xcebra.experiments import EXPERIMENTS, GRID_CELLS, GridCells
 from xcebra.experiments import reproduce as reproduce_experiment
 from xcebra.formats import describe, opened, write
 from xcebra.maps import AttributionMap
@@ -36,7 +36,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Experiment = StrEnum("Experiment", {name: name for name in EXPERIMENTS})  # type: ignore[misc]
+Experiment = StrEnum(  # type: ignore[misc]
+    "Experiment", {name: name for name in (*EXPERIMENTS, GRID_CELLS)}
+)
 Method = StrEnum("Method", {name: name for name in METHODS})  # type: ignore[misc]
 Simulation = StrEnum("Simulation", {"synthetic": "synthetic", "navigation": "navigation"})
 
@@ -344,6 +346,9 @@ def report(
 @app.command()
 def reproduce(
     name: Annotated[Experiment, typer.Argument(help="Table or figure to make.")],
+    path: Annotated[
+        Path | None, typer.Argument(help="The public recording, for grid-cells.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for finished rows, tables and figures.")] = Path(
         "results"
     ),
@@ -359,6 +364,12 @@ def reproduce(
     run: Annotated[
         bool, typer.Option(help="Run what is missing, or only show what is finished.")
     ] = True,
+    rat: Annotated[str | None, typer.Option(help="q, r or s, for grid-cells.")] = None,
+    day: Annotated[int | None, typer.Option(help="1 or 2, for rat r.")] = None,
+    module: Annotated[
+        list[int] | None, typer.Option(help="Of grid cells; may be repeated.")
+    ] = None,
+    sha256: Annotated[str | None, typer.Option(help="Digest of the recording.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
     """Re-create a table or figure of the paper, or a harder one, on data with known wiring.
@@ -374,9 +385,27 @@ def reproduce(
             jobs=jobs,
             dask=dask,
             progress=not quiet,
+            data=_grid_cells(path, rat, day, module, sha256),
         )
-        for path in written:
-            typer.echo(path)
+        for each in written:
+            typer.echo(each)
+
+
+def _grid_cells(
+    path: Path | None,
+    rat: str | None,
+    day: int | None,
+    module: list[int] | None,
+    sha256: str | None,
+) -> GridCells | None:
+    """The public recording asked for; None if nothing was said of one."""
+    if path is None and not any((rat, day, module, sha256)):
+        return None
+    if path is None or rat is None or not module:
+        raise ValueError("grid-cells needs PATH, --rat and --module, and --sha256 of the file")
+    found = GridCells(str(path.resolve()), sha256, rat, tuple(module), day)
+    found.make()  # whatever is wrong with it is told before any fit
+    return found
 
 
 def _given(**options: Any) -> dict[str, Any]:

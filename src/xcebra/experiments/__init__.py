@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xcebra.experiments.catalogue import EXPERIMENTS, Scale
-from xcebra.experiments.reproduce import reproduce
+from xcebra.experiments.reproduce import GRID_CELLS, reproduce
+from xcebra.experiments.work import GridCells
 
-__all__ = ["EXPERIMENTS", "Scale", "reproduce"]
+__all__ = ["EXPERIMENTS", "GRID_CELLS", "GridCells", "Scale", "reproduce"]

@@ -6,12 +6,35 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from xcebra.experiments.cells import CellTypes, Decoding, GridPortrait, SeveralLabels
 from xcebra.experiments.paper import TRAININGS
-from xcebra.experiments.work import Consistency, Data, Encoding, Fit, Portrait, Training
+from xcebra.experiments.timing import COMPARED, Timing
+from xcebra.experiments.work import (
+    Cells,
+    Consistency,
+    Data,
+    Encoding,
+    Fit,
+    GridCells,
+    Portrait,
+    Training,
+)
 
-Item = Fit | Encoding | Consistency | Portrait
+Item = (
+    Fit
+    | Encoding
+    | Consistency
+    | Portrait
+    | Decoding
+    | SeveralLabels
+    | CellTypes
+    | GridPortrait
+    | Timing
+)
 
 HYBRID = Training("hybrid contrastive")
+# Maps of four hundred cells are made on this many samples: ablation would take an hour on all.
+CELL_SAMPLES = 2_000
 
 
 @dataclass(frozen=True)
@@ -32,11 +55,21 @@ class Scale:
     embedding_dims: tuple[int, ...] = tuple(range(2, 11))
     grid: tuple[int, ...] = (2, 3, 4)
     n_seeds: int = 3
+    n_cells: int = 100
+    cell_steps: int = 20_000
+    noises: tuple[float, ...] = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
+    widths: tuple[int, ...] = (2, 4, 14)
 
     def shorten(self, item: Item) -> Item:
         """The same work with this scale's lengths."""
-        if item.data.n_steps == Data.n_steps:
-            item = replace(item, data=replace(item.data, n_steps=self.n_steps))
+        if isinstance(item, Timing):
+            return item
+        data: Any = item.data
+        if isinstance(data, Cells):
+            data = replace(data, n_cells=self.n_cells, n_steps=self.cell_steps)
+        elif isinstance(data, Data) and data.n_steps == Data.n_steps:
+            data = replace(data, n_steps=self.n_steps)
+        item = replace(item, data=data)
         if self.training_steps is not None and not isinstance(item, Encoding):
             item = replace(item, training=replace(item.training, steps=self.training_steps))
         return item
@@ -52,6 +85,10 @@ QUICK = Scale(
     embedding_dims=(2, 3, 4, 6, 8),
     grid=(2, 3),
     n_seeds=2,
+    n_cells=25,
+    cell_steps=6_000,
+    noises=(0.0, 0.5, 2.0),
+    widths=(2, 14),
 )
 
 
@@ -140,17 +177,21 @@ class Case:
     d: int = 6
     extra: int = 0
 
+    def data(self, observed: str, seed: int = 0) -> Data:
+        """The recording with z2 observed, or with z1 observed and z2 latent."""
+        n_hidden, n_observed = (self.d - 2, 2) if observed == "z2" else (2, self.d - 2)
+        return Data(n_hidden, n_observed, observed, seed=seed, **self.changes)
+
     def fit(self, observed: str, seed: int = 0) -> Fit:
         """The fit with z2 observed, or with z1 observed and z2 latent."""
-        n_hidden, n_observed = (self.d - 2, 2) if observed == "z2" else (2, self.d - 2)
-        data = Data(n_hidden, n_observed, observed, seed=seed, **self.changes)
-        time_dims = n_hidden + self.extra if self.extra else None
+        data = self.data(observed, seed)
+        time_dims = data.n_hidden + self.extra if self.extra else None
         return Fit(data, replace(HYBRID, time_dims=time_dims), HARD_SAMPLES)
 
     def items(self, observed: str, seed: int = 0) -> list[Item]:
         """The fit; with z2 observed also the ordinary encoding model, which needs it."""
         fit = self.fit(observed, seed)
-        return [fit, Encoding(fit.data)] if observed == "z2" else [fit]
+        return [fit, Encoding(self.data(observed, seed))] if observed == "z2" else [fit]
 
 
 # Maps of the harder recordings are made on fewer samples, to keep the table cheap to run.
@@ -184,6 +225,58 @@ def hard(scale: Scale) -> list[Item]:
     return _all(found, scale)
 
 
+def table3(scale: Scale) -> list[Item]:
+    """Three trainings on simulated cells, with and without penalty; several labels; decoding."""
+    inits = range(scale.n_seeds)
+    found: list[Item] = [_cell_fit(kind, p, seed=s) for s in inits for kind, p in _CELL_TRAININGS]
+    found += [Decoding(Cells(), replace(HYBRID, seed=seed)) for seed in inits]
+    found += [SeveralLabels(Cells(seed=seed), Training("several labels")) for seed in scale.few]
+    return _all(found, scale)
+
+
+def noise(scale: Scale) -> list[Item]:
+    """Table 3 with Gaussian noise of several sizes, in units of each cell's spread."""
+    return _all(
+        [
+            _cell_fit(kind, penalty, level, seed)
+            for seed in range(scale.n_seeds)
+            for level in scale.noises
+            for kind, penalty in _CELL_TRAININGS
+        ],
+        scale,
+    )
+
+
+def cell_types(scale: Scale) -> list[Item]:
+    """One fit to simulated cells, looked at from all sides."""
+    return _all([CellTypes(Cells(), HYBRID, 20)], scale)
+
+
+def timing(scale: Scale) -> list[Item]:
+    """Fits of Table 3 for what they took; maps beside those of other packages."""
+    fits = [each for each in table3(scale) if isinstance(each, Fit)]
+    compared = [Timing(method, width) for width in scale.widths for method in COMPARED]
+    return [*fits, *compared]
+
+
+def grid_cells(scale: Scale, data: GridCells) -> list[Item]:
+    """Three trainings on real grid cells and their controls; what a figure shows; decoding."""
+    found: list[Item] = [GridPortrait(data, HYBRID), Decoding(data, HYBRID)]
+    found += [Fit(data, Training(kind), CELL_SAMPLES) for kind in reversed(TRAININGS)]
+    return _all(found, scale)
+
+
+# The one that counts first.
+_CELL_TRAININGS = sorted(
+    ((kind, penalty) for kind in TRAININGS for penalty in (False, True)),
+    key=lambda each: (not each[1], -TRAININGS.index(each[0])),
+)
+
+
+def _cell_fit(kind: str, penalty: bool, level: float = 0.0, seed: int = 0) -> Fit:
+    return Fit(Cells(level), Training(kind, penalty, seed=seed), CELL_SAMPLES)
+
+
 def record(scale: Scale) -> list[Item]:
     """The paper's own recipe at its full size, once."""
     return _all([Fit(Data(4), Training("hybrid contrastive", recipe="paper"))], scale)
@@ -197,6 +290,10 @@ EXPERIMENTS: dict[str, Callable[[Scale], list[Item]]] = {
     "statistics": table1,
     "hard": hard,
     "paper-recipe": record,
+    "table3": table3,
+    "noise": noise,
+    "cell-types": cell_types,
+    "timing": timing,
 }
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xcebra.experiments import paper
+from xcebra.experiments import cell_figures, paper
 from xcebra.experiments.catalogue import HARD
+from xcebra.experiments.cell_figures import plain
 from xcebra.experiments.rows import (
     TITLES,
     Row,
@@ -63,7 +64,7 @@ def table1(rows: Sequence[Row]) -> dict[str, Figure]:
         ax.set_title(kind)
         ax.set_xlabel("auROC of z2, entries (%)")
         ax.grid(axis="x", color="0.9")
-        _plain(ax)
+        plain(ax)
     all_axes[0].set_yticks(range(len(methods)), [TITLES[name] for name in methods])
     for label, mark, colour in (
         ("with penalty", "o", "C0"),
@@ -117,7 +118,7 @@ def latents(rows: Sequence[Row]) -> dict[str, Figure]:
     axes[1, 1].set_xlabel("steps of training (d = 6; inverted gradient, plain)")
     for ax in axes.flat:
         ax.grid(axis="y", color="0.9")
-        _plain(ax)
+        plain(ax)
     for ax in axes[:, 0]:
         ax.set_ylabel("auROC of z2, entries (%)")
     if axes[0, 0].get_legend_handles_labels()[0]:
@@ -149,7 +150,7 @@ def dimensions(rows: Sequence[Row]) -> dict[str, Figure]:
             capsize=2,
         )
         ax.set(title=kind, xlabel="latents", ylabel="consistency, R$^2$ (%)")
-        _plain(ax)
+        plain(ax)
         if name == "label_dims":
             for method in AGGREGATED:
                 scores = [
@@ -159,7 +160,7 @@ def dimensions(rows: Sequence[Row]) -> dict[str, Figure]:
                 axes[3].plot(dims, scores, "o-", color=COLOURS[method], label=TITLES[method])
     axes[3].set(title="supervised contrastive", xlabel="latents", ylabel="auROC of z2 (%)")
     axes[3].legend(frameon=False, fontsize="x-small")
-    _plain(axes[3])
+    plain(axes[3])
     grid = [row for row in chosen if row["item"]["training"]["kind"] == "hybrid contrastive"]
     consistency = {_pair(r): 100 * np.mean(r["found"]["consistency"]["all"]) for r in grid}
     best = AGGREGATED[-1]
@@ -199,7 +200,7 @@ def hard(rows: Sequence[Row]) -> dict[str, Figure]:
         ax.set_title(title)
         ax.set_xlabel("auROC of z2, entries (%)")
         ax.grid(color="0.92")
-        _plain(ax)
+        plain(ax)
     all_axes[0].set_yticks(range(len(HARD)), [case.name for case in HARD])
     all_axes[0].invert_yaxis()
     for name, colour in COLOURS.items():
@@ -213,6 +214,9 @@ FIGURES: dict[str, Callable[[Sequence[Row]], dict[str, Any]]] = {
     "latents": latents,
     "dimensions": dimensions,
     "hard": hard,
+    "noise": cell_figures.noise,
+    "cell-types": cell_figures.cell_types,
+    "grid-cells": cell_figures.grid_cells,
 }
 
 
@@ -296,8 +300,3 @@ def _grid(ax: Axes, values: Mapping[tuple[int, int], float], title: str) -> None
             ax.text(j, i, f"{value:.1f}", ha="center", va="center", color=ink, fontsize="small")
     ax.set_xticks(range(len(dims)), list(map(str, dims)))
     ax.set_yticks(range(len(dims)), list(map(str, dims)))
-
-
-def _plain(ax: Axes) -> None:
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)

@@ -82,6 +82,61 @@ TABLE_2: dict[tuple[str, bool], Value] = {
     for penalty, value in zip((False, True), row, strict=True)
 }
 
+_TABLE_3 = {
+    "feature-ablation": _row(
+        *(45.8, 44.3, 47.2, 96.2, 95.3, 97.0, 96.1, 95.3, 97.2),
+        *(95.8, 90.7, 98.6, 86.5, 85.3, 87.5, 78.3, 70.5, 82.6),
+    ),
+    "shap-shuffled": _row(
+        *(61.1, 59.1, 63.1, 94.6, 90.4, 97.2, 99.5, 99.2, 99.8),
+        *(100.0, 100.0, 100.0, 99.2, 99.0, 99.4, 99.2, 98.9, 99.6),
+    ),
+    "shap-zeros": _row(
+        *(46.3, 44.9, 47.7, 62.8, 58.4, 69.0, 88.0, 86.3, 89.7),
+        *(97.7, 97.2, 98.1, 83.5, 82.3, 84.9, 85.8, 82.5, 88.6),
+    ),
+    "integrated-gradients": _row(
+        *(45.7, 44.5, 47.1, 62.2, 58.1, 68.6, 86.4, 84.4, 88.1),
+        *(96.3, 95.6, 96.7, 81.5, 80.0, 83.3, 84.7, 82.0, 87.6),
+    ),
+    "gradient": _row(
+        *(63.7, 61.8, 65.6, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0),
+        *(100.0, 99.9, 100.0, 100.0, 99.9, 100.0, 99.0, 97.1, 100.0),
+    ),
+    "inverted-gradient": _row(
+        *(68.4, 66.6, 70.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0),
+        *(100.0, 100.0, 100.0, 100.0, 99.9, 100.0, 99.9, 99.8, 100.0),
+    ),
+}
+
+# Position in simulated cells, by attribution method, training and whether there is a penalty.
+TABLE_3: dict[tuple[str, str, bool], Value] = {
+    (method, training, penalty): value
+    for method, row in _TABLE_3.items()
+    for (training, penalty), value in zip(_COLUMNS, row, strict=True)
+}
+
+# Seconds of a training on an A5000, by training and whether there is a penalty.
+FIT_SECONDS = dict(zip(_COLUMNS, (142, 307, 458, 614, 657, 996), strict=True))
+
+_MAP_SECONDS = {
+    "feature-ablation": (124.9, 125.5, 279.0, 213.1, 757.4, 659.8),
+    "shap-shuffled": (6.7, 7.0, 17.8, 15.6, 38.6, 39.3),
+    "shap-zeros": (3.6, 5.1, 9.2, 8.0, 34.9, 31.5),
+    "integrated-gradients": (19.2, 19.6, 67.1, 65.8, 212.3, 199.5),
+    "gradient": (2.9, 2.9, 9.0, 7.9, 23.2, 26.9),
+    "inverted-gradient": (3.7, 3.7, 10.8, 9.6, 29.6, 32.5),
+}
+
+# Seconds of a map of 20,000 samples on an A5000.
+MAP_SECONDS: dict[tuple[str, str, bool], float] = {
+    (method, training, penalty): seconds
+    for method, row in _MAP_SECONDS.items()
+    for (training, penalty), seconds in zip(_COLUMNS, row, strict=True)
+}
+# Outputs of each training on simulated cells.
+WIDTHS = {"supervised": 2, "supervised contrastive": 4, "hybrid contrastive": 14}
+
 # Sum of squares and degrees of freedom of the paper's analysis of variance, and its F.
 ANOVA: dict[tuple[str, ...], tuple[float, int, float]] = {
     ("method",): (807.50, 5, 6.14),

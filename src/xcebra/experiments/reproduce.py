@@ -8,13 +8,14 @@ from pathlib import Path
 
 from xcebra.checks import choice, raise_if
 from xcebra.experiments import figures, tables
-from xcebra.experiments.catalogue import EXPERIMENTS, FULL, QUICK, Scale
+from xcebra.experiments.catalogue import EXPERIMENTS, FULL, QUICK, Scale, grid_cells
 from xcebra.experiments.rows import Row
 from xcebra.experiments.summaries import SUMMARIES
-from xcebra.experiments.work import measure
+from xcebra.experiments.work import GridCells, measure
 from xcebra.sweep import RowFile, key, sweep
 
 ROWS = "rows.jsonl"
+GRID_CELLS = "grid-cells"
 
 
 def reproduce(
@@ -27,13 +28,14 @@ def reproduce(
     dask: str | None = None,
     progress: bool = False,
     scale: Scale | None = None,
+    data: GridCells | None = None,
 ) -> list[Path]:
     """Run what is missing of an experiment, then write its tables and figures.
 
     Parameters
     ----------
     name : str
-        One of `EXPERIMENTS`.
+        One of `EXPERIMENTS`, or ``"grid-cells"``.
     folder : path
         Where finished rows are kept (``rows.jsonl``, shared by all experiments) and results are
         written.
@@ -45,6 +47,8 @@ def reproduce(
         As `xcebra.sweep.sweep`.
     scale : Scale, optional
         What to run, in place of the full or the quick one.
+    data : GridCells, optional
+        The public recording that ``"grid-cells"`` is about.
 
     Returns
     -------
@@ -52,11 +56,16 @@ def reproduce(
         Files written.
     """
     problems: list[str] = []
-    choice(problems, "name", name, EXPERIMENTS)
+    choice(problems, "name", name, (*EXPERIMENTS, GRID_CELLS))
+    if name == GRID_CELLS and data is None:
+        problems.append(f"{GRID_CELLS!r} needs a public recording: give its path, rat and module")
+    elif name != GRID_CELLS and data is not None:
+        problems.append(f"{name!r} is of simulated data; a recording is for {GRID_CELLS!r} alone")
     raise_if(problems)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"folder={str(folder)!r} is a file; name a folder for the results")
-    items = EXPERIMENTS[name](scale or (QUICK if quick else FULL))
+    size = scale or (QUICK if quick else FULL)
+    items = EXPERIMENTS[name](size) if data is None else grid_cells(size, data)
     rows = RowFile(folder / ROWS)
     found: Sequence[Row]
     if run:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from xcebra.experiments import paper
+from xcebra.experiments import cell_tables, paper
 from xcebra.experiments.catalogue import HARD
 from xcebra.experiments.rows import (
     TITLES,
@@ -165,6 +165,11 @@ SUMMARIES: dict[str, Callable[[Sequence[Row]], list[Table]]] = {
     "dimensions": dimensions,
     "hard": hard,
     "paper-recipe": paper_recipe,
+    "table3": cell_tables.table3,
+    "noise": cell_tables.noise,
+    "timing": cell_tables.timing,
+    "cell-types": cell_tables.cell_types,
+    "grid-cells": cell_tables.grid_cells,
 }
 
 

@@ -7,14 +7,14 @@ import time
 import warnings
 from dataclasses import asdict, dataclass, replace
 from functools import singledispatch
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from xcebra.caveats import XcebraWarning
-from xcebra.datasets import synthetic
+from xcebra.datasets import grid_cells, navigation, synthetic
 from xcebra.estimator import XCEBRA
 from xcebra.experiments.encoding import encoding_map
 from xcebra.maps import AttributionMap
@@ -72,6 +72,84 @@ class Data:
         """Width of both factors."""
         return self.n_hidden + self.n_observed
 
+    @property
+    def factor(self) -> str:
+        """The factor whose map is asked for."""
+        return FACTOR
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A simulated rat in a box with four kinds of cells; the map asked for is that of position.
+
+    ``n_cells`` are those of each kind.
+    """
+
+    noise: float = 0.0
+    n_cells: int = 100
+    n_steps: int = 20_000
+    seed: int = 0
+
+    def make(self) -> Recording:
+        """Simulate it."""
+        return navigation(**asdict(self))
+
+    # The label that is given, and the factor whose map is asked for.
+    observed: ClassVar[str] = "position"
+    factor: ClassVar[str] = "position"
+    # What a model is given if a training does not say: the paper's widths.
+    n_observed: ClassVar[int] = 4
+    n_hidden: ClassVar[int] = 10
+    n_latents: ClassVar[int] = 14
+
+
+@dataclass(frozen=True)
+class GridCells:
+    """A public recording of grid cells, with a control for each: itself, moved in time.
+
+    A control keeps its cell's spikes and their rhythm, and has nothing to do with where the rat is.
+    """
+
+    path: str
+    sha256: str | None
+    rat: str
+    module: tuple[int, ...]
+    day: int | None = None
+    step: int = 5
+    seed: int = 0
+
+    def make(self) -> Recording:
+        """Read it, and add the controls."""
+        rec = grid_cells(
+            self.path,
+            rat=self.rat,
+            module=self.module,
+            day=self.day,
+            sha256=self.sha256,
+            step=self.step,
+        )
+        rng = np.random.default_rng(self.seed)
+        margin = rec.n_times // 10
+        shifts = rng.integers(margin, rec.n_times - margin, size=rec.n_neurons)
+        moved = [np.roll(x, shift) for x, shift in zip(rec.neural.T, shifts, strict=True)]
+        real = np.arange(2 * rec.n_neurons) < rec.n_neurons
+        return replace(
+            rec,
+            neural=np.column_stack([rec.neural, *moved]),
+            neuron_names=(*rec.neuron_names, *(f"{name} moved" for name in rec.neuron_names)),
+            ground_truth={"position": real},
+        )
+
+    # As of simulated cells.
+    observed: ClassVar[str] = "position"
+    factor: ClassVar[str] = "position"
+    n_observed: ClassVar[int] = 4
+    n_hidden: ClassVar[int] = 10
+    n_latents: ClassVar[int] = 14
+
+
+Source = Data | Cells | GridCells
+
 
 @dataclass(frozen=True)
 class Training:
@@ -86,7 +164,7 @@ class Training:
     recipe: str = "xcebra"
     seed: int = 0
 
-    def model(self, data: Data) -> XCEBRA:
+    def model(self, data: Source) -> XCEBRA:
         """The estimator, not yet fitted."""
         settings: dict[str, Any] = {
             "batch_size": self.batch_size,
@@ -106,17 +184,18 @@ class Training:
             return XCEBRA(None, self.time_dims or data.n_latents, **settings)
         return XCEBRA(label_dims, self.time_dims or data.n_hidden, **settings)
 
-    def fit(self, data: Data, recording: Recording, **options: Any) -> XCEBRA:
+    def fit(self, data: Source, recording: Recording, **options: Any) -> XCEBRA:
         """The estimator, fitted."""
         label = None if self.kind == "time contrastive" else recording.labels[data.observed]
-        return self.model(data).fit(recording.neural, label, **options)
+        epochs = recording.epochs.pairs()
+        return self.model(data).fit(recording.neural, label, epochs=epochs, **options)
 
 
 @dataclass(frozen=True)
 class Fit:
     """One fit, and all maps of it."""
 
-    data: Data
+    data: Source
     training: Training
     n_samples: int = SAMPLES
 
@@ -156,27 +235,27 @@ def measure(item: Any) -> dict[str, Any]:
 def _(item: Fit) -> dict[str, Any]:
     recording = item.data.make()
     started = time.perf_counter()
-    with _without_caveats():
+    with without_caveats():
         model = item.training.fit(item.data, recording)
     seconds = time.perf_counter() - started
     block = _block(item.data, model)
     return {
         "fit_seconds": round(seconds, 2),
         **_of_model(item, model, recording),
-        **({} if block is None else _of_maps(model, recording, block, item.n_samples)),
+        **({} if block is None else _of_maps(model, recording, block, item)),
     }
 
 
 @measure.register
 def _(item: Encoding) -> dict[str, Any]:
     recording = item.data.make()
-    amap, explained = encoding_map(recording, recording.labels[FACTOR], _samples(recording))
+    amap, explained = encoding_map(recording, recording.labels[FACTOR], samples_of(recording))
     truth = recording.ground_truth[FACTOR]
     by_variance = replace(amap, scores={"label": explained})
     return {
         "maps": {
             "encoding model": {
-                **_scores(amap, recording, "label"),
+                **scores(amap, truth, "label"),
                 "variance": auroc(by_variance, truth, block="label", score="block"),
             }
         }
@@ -186,16 +265,17 @@ def _(item: Encoding) -> dict[str, Any]:
 @measure.register
 def _(item: Consistency) -> dict[str, Any]:
     recording = item.data.make()
-    shown = recording.neural[_samples(recording)]
+    shown = recording.neural[samples_of(recording)]
     models, maps = [], []
     for seed in range(item.n_seeds):
         training = replace(item.training, seed=item.training.seed + seed)
-        with _without_caveats():
+        with without_caveats():
             models.append(training.fit(item.data, recording))
             block = _block(item.data, models[-1])
             if block is not None:
+                truth = recording.ground_truth[FACTOR]
                 found = {
-                    name: _scores(models[-1].attribute(shown, **MAPS[name]), recording, block)
+                    name: scores(models[-1].attribute(shown, **MAPS[name]), truth, block)
                     for name in AGGREGATED
                 }
                 maps.append(found)
@@ -217,9 +297,9 @@ def _(item: Portrait) -> dict[str, Any]:
         if step == 1 or step % item.every == 0:
             weights[step] = copy.deepcopy(encoder.state_dict())
 
-    with _without_caveats():
+    with without_caveats():
         model = item.training.fit(item.data, recording, callback=look)
-        samples = _samples(recording)
+        samples = samples_of(recording)
         shown = recording.neural[samples]
         block = _block(item.data, model)
         assert block is not None
@@ -230,7 +310,8 @@ def _(item: Portrait) -> dict[str, Any]:
             model.encoder_.load_state_dict(state)
             plain = model.attribute(shown, **MAPS["inverted-gradient, plain"])
             over["steps"].append(step)
-            over["auroc"].append(_scores(plain, recording, block)["entries"])
+            truth = recording.ground_truth[FACTOR]
+            over["auroc"].append(scores(plain, truth, block)["entries"])
             over["r2"].append(_affine_fit(model.transform(shown)[:, model.blocks_["label"]], label))
         model.encoder_.load_state_dict(final)
     latents = np.concatenate(list(recording.latents.values()), axis=1)[samples]
@@ -245,24 +326,26 @@ def _(item: Portrait) -> dict[str, Any]:
     }
 
 
-def _block(data: Data, model: XCEBRA) -> str | None:
-    """The block that stands for z2; None if it has no block of its own."""
-    if data.observed == FACTOR:
+def _block(data: Source, model: XCEBRA) -> str | None:
+    """The block that stands for the factor; None if it has no block of its own."""
+    if data.observed == data.factor:
         return "label" if "label" in model.blocks_ else None
     return "time" if "label" in model.blocks_ and "time" in model.blocks_ else None
 
 
-def _samples(recording: Recording, most: int = SAMPLES) -> NDArray[np.int64]:
-    n = recording.n_times
-    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+def samples_of(recording: Recording, most: int = SAMPLES) -> NDArray[np.int64]:
+    """So many samples spread evenly over a recording's epochs."""
+    times = recording.epochs.indices()
+    n = len(times)
+    return times[np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))]
 
 
 def _of_model(item: Fit, model: XCEBRA, recording: Recording) -> dict[str, Any]:
     """How well the embedding holds label and latents, and what the model says of itself."""
-    embedding = model.transform(recording.neural[_samples(recording)])
+    embedding = model.transform(recording.neural[samples_of(recording)])
     found: dict[str, Any] = {
         "r2": {
-            name: _affine_fit(embedding, values[_samples(recording)])
+            name: _affine_fit(embedding, values[samples_of(recording)])
             for name, values in recording.latents.items()
         },
         "variance_explained": float(model.variance_explained_["all"].mean()),
@@ -280,9 +363,10 @@ def _of_model(item: Fit, model: XCEBRA, recording: Recording) -> dict[str, Any]:
     return found
 
 
-def _of_maps(model: XCEBRA, recording: Recording, block: str, most: int) -> dict[str, Any]:
+def _of_maps(model: XCEBRA, recording: Recording, block: str, item: Fit) -> dict[str, Any]:
     """Scores of every map, and of other ways to sum one up over time."""
-    shown = recording.neural[_samples(recording, most)]
+    shown = recording.neural[samples_of(recording, item.n_samples)]
+    truth = recording.ground_truth[item.data.factor]
     maps, seconds, aggregates = {}, {}, {}
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", XcebraWarning)
@@ -290,12 +374,12 @@ def _of_maps(model: XCEBRA, recording: Recording, block: str, most: int) -> dict
     for name, options in MAPS.items():
         started = time.perf_counter()
         keep = name in AGGREGATED
-        with _without_caveats():
+        with without_caveats():
             amap = model.attribute(shown, block=block, **options, keep_time=keep)
         seconds[name] = round(time.perf_counter() - started, 3)
-        maps[name] = _scores(amap, recording, block)
+        maps[name] = scores(amap, truth, block)
         if keep:
-            aggregates[name] = _aggregates(amap, recording, block)
+            aggregates[name] = _aggregates(amap, truth, block)
     return {
         "maps": maps,
         "map_seconds": seconds,
@@ -304,8 +388,8 @@ def _of_maps(model: XCEBRA, recording: Recording, block: str, most: int) -> dict
     }
 
 
-def _scores(amap: AttributionMap, recording: Recording, block: str) -> dict[str, float]:
-    truth = recording.ground_truth[FACTOR]
+def scores(amap: AttributionMap, truth: NDArray[np.bool_], block: str) -> dict[str, float]:
+    """How well a map tells connected neurons from others, in the ways that tables show."""
     return {
         "entries": auroc(amap, truth, block=block),
         "neurons": auroc(amap, truth, block=block, score="block"),
@@ -314,10 +398,11 @@ def _scores(amap: AttributionMap, recording: Recording, block: str) -> dict[str,
     }
 
 
-def _aggregates(amap: AttributionMap, recording: Recording, block: str) -> dict[str, Any]:
+def _aggregates(amap: AttributionMap, truth: NDArray[np.bool_], block: str) -> dict[str, Any]:
     """Scores of a map summed up in other ways, and of single steps on their own."""
-    found = {name: _scores(amap.aggregated(name), recording, block) for name in AGGREGATES}
-    truth = recording.ground_truth[FACTOR]
+    found: dict[str, Any] = {
+        name: scores(amap.aggregated(name), truth, block) for name in AGGREGATES
+    }
     single = auroc(amap, truth, block=block, each_step=True)
     neurons = auroc(amap, truth, block=block, score="block", each_step=True)
     found["single step"] = {"entries": float(single.mean()), "neurons": float(neurons.mean())}
@@ -332,5 +417,6 @@ def _rounded(values: NDArray[Any]) -> list[list[float]]:
     return [[round(float(v), 4) for v in row] for row in values]
 
 
-def _without_caveats() -> warnings.catch_warnings:
+def without_caveats() -> warnings.catch_warnings:
+    """No warning of this package for a while: some work is meant to go wrong."""
     return warnings.catch_warnings(action="ignore", category=XcebraWarning)
