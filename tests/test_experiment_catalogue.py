@@ -5,9 +5,29 @@ from dataclasses import replace
 
 import pytest
 
-from xcebra.experiments.catalogue import EXPERIMENTS, FULL, HARD, HARD_SAMPLES, HYBRID, QUICK, Scale
+from xcebra.experiments.catalogue import (
+    EXPERIMENTS,
+    FULL,
+    HARD,
+    HARD_SAMPLES,
+    HYBRID,
+    QUICK,
+    Scale,
+    grid_cells,
+)
+from xcebra.experiments.cells import Decoding, GridPortrait, SeveralLabels
 from xcebra.experiments.paper import TRAININGS
-from xcebra.experiments.work import Consistency, Data, Encoding, Fit, Portrait, Training
+from xcebra.experiments.timing import Timing
+from xcebra.experiments.work import (
+    Cells,
+    Consistency,
+    Data,
+    Encoding,
+    Fit,
+    GridCells,
+    Portrait,
+    Training,
+)
 from xcebra.settings import RECIPES
 from xcebra.sweep import key
 
@@ -15,8 +35,16 @@ SHORT = Scale(dims=(4,), datasets=(0,), few=(0,), n_steps=1000, training_steps=5
 SCALES = {"full": FULL, "quick": QUICK, "short": SHORT, "10,000": replace(FULL, n_steps=10_000)}
 
 
+# Those on synthetic factors; the others are on simulated cells.
+FACTORS = [name for name in EXPERIMENTS if name not in ("table3", "noise", "cell-types", "timing")]
+
+
 def made(name, scale=FULL):
     return EXPERIMENTS[name](scale)
+
+
+def on_data(items):
+    return [item for item in items if not isinstance(item, Timing)]
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
@@ -29,13 +57,13 @@ def test_no_work_is_done_twice(name, scale):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_seeds_of_100_and_above_are_kept_for_choosing(name):
-    for item in made(name):
+    for item in on_data(made(name)):
         assert 0 <= item.data.seed < 100
         if not isinstance(item, Encoding):
             assert item.training.seed + getattr(item, "n_seeds", 1) <= 100
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", FACTORS)
 def test_the_factor_attributed_has_the_width_it_should(name):
     for item in made(name):
         data = item.data
@@ -168,10 +196,46 @@ def test_the_papers_recipe_is_run_once_at_full_size():
 
 
 def test_a_shorter_scale_shortens_everything_but_chosen_lengths():
-    for name in EXPERIMENTS:
+    for name in FACTORS:
         for item in made(name, SHORT):
             if name not in ("hard", "latents"):
                 assert item.data.n_steps == 1000
             assert item.data.n_steps < Data.n_steps or name == "latents"
             assert isinstance(item, Encoding) or item.training.steps == 5
     assert {i.data.n_steps for i in made("hard", SHORT)} == {1_000, 10_000}
+
+
+def test_table_3_has_every_training_with_inits_and_the_paper_s_widths():
+    items = made("table3")
+    fits = [item for item in items if isinstance(item, Fit)]
+    trained = Counter((i.training.kind, i.training.penalty) for i in fits)
+    assert trained == {(kind, p): 3 for kind in TRAININGS for p in (True, False)}
+    assert {i.data for i in fits} == {Cells()}
+    hybrid = HYBRID.model(Cells())
+    assert (hybrid.label_dims, hybrid.time_dims) == (4, 10)
+    assert sum(isinstance(i, Decoding) for i in items) == 3
+    several = [i.data.seed for i in items if isinstance(i, SeveralLabels)]
+    assert several == [0, 1, 2]
+
+
+def test_noise_shares_its_first_column_with_table_3():
+    levels = Counter(item.data.noise for item in made("noise"))
+    assert levels == dict.fromkeys((0.0, 0.1, 0.25, 0.5, 1.0, 2.0), 18)
+    fits = {key(item) for item in made("table3") if isinstance(item, Fit)}
+    assert fits <= {key(item) for item in made("noise")}
+
+
+def test_a_shorter_scale_has_fewer_cells_and_less_time():
+    small = Scale(n_cells=4, cell_steps=900, training_steps=5, n_seeds=1, few=(0,))
+    for name in ("table3", "noise", "cell-types"):
+        for item in made(name, small):
+            assert (item.data.n_cells, item.data.n_steps, item.training.steps) == (4, 900, 5)
+
+
+def test_real_grid_cells_are_fitted_by_every_training_and_shown_once():
+    data = GridCells("file", "0" * 64, "s", (1,))
+    items = grid_cells(FULL, data)
+    assert {item.data for item in items} == {data}
+    kinds = [item.training.kind for item in items if isinstance(item, Fit)]
+    assert kinds == list(reversed(TRAININGS))
+    assert sum(isinstance(item, GridPortrait) for item in items) == 1

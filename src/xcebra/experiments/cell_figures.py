@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# By hand: drawings in three dimensions confuse the layout that adapts.
+_MARGINS = {"left": 0.08, "right": 0.98, "top": 0.92, "bottom": 0.08}
 _COLOURS = {"place": "#1f6f8b", "grid": "#2f8f4e", "head-direction": "#c2571a", "speed": "0.5"}
 
 
@@ -68,9 +70,11 @@ def cell_types(rows: Sequence[Row]) -> dict[str, Figure]:
     """The path, the embedding, the map over time, scores by kind of cell, and training."""
     import matplotlib.pyplot as plt
 
+    if not rows:
+        return {}
     found = rows[0]["found"]
-    figure = plt.figure(figsize=(11, 7), layout="constrained")
-    grid = figure.add_gridspec(2, 12)
+    figure = plt.figure(figsize=(13, 8))
+    grid = figure.add_gridspec(2, 12, hspace=0.35, wspace=1.6, **_MARGINS)
     _path(figure.add_subplot(grid[0, 0:3]), found["behaviour"])
     for at, (name, title) in enumerate((("label", "position's block"), ("time", "time block"))):
         where = grid[0, 3 + 3 * at : 6 + 3 * at]
@@ -92,10 +96,8 @@ def grid_cells(rows: Sequence[Row]) -> dict[str, Figure]:
         return {}
     found = portraits[0]
     figure = plt.figure(figsize=(14, 11))
-    # By hand: drawings in three dimensions confuse the layout that adapts.
-    margins = {"left": 0.06, "right": 0.98, "top": 0.94, "bottom": 0.06}
     grid = figure.add_gridspec(
-        3, 12, height_ratios=(1, 1.5, 1.5), hspace=0.35, wspace=1.4, **margins
+        3, 12, height_ratios=(1, 1.5, 1.5), hspace=0.35, wspace=1.4, **_MARGINS
     )
     for at, (name, told) in enumerate(found["rate_maps"].items()):
         ax = figure.add_subplot(grid[0, 2 * at : 2 * at + 2])
