@@ -108,6 +108,7 @@ def test_refits_differ_in_their_seed_alone_and_are_merged(fitted, tested):
     np.testing.assert_array_equal(thorough.values, tested.values)
 
 
+@pytest.mark.filterwarnings("ignore::xcebra.caveats.XcebraWarning")
 def test_refits_of_a_recording_know_their_labels(fitted):
     whole, _ = fitted
     rec = xcebra.Recording(whole.neural[:1000], {"z2": whole.labels["z2"][:1000]})

@@ -97,7 +97,7 @@ def test_latents_that_hold_nothing_are_told_for_their_block_alone(fitted):
     fits = model.goodness_of_fit_
     flat.goodness_of_fit_ = {**fits, "label": replace(fits["label"], collapsed=1)}
     message = told(flat, rec)[CollapsedEmbeddingWarning]
-    assert "embedding of 'label' has 1 directions" in message
+    assert "embedding of 'label' has 1 direction in" in message
     assert told(flat, rec, block="time") == {}
     assert set(told(flat, rec, block=slice(0, 1))) == {CollapsedEmbeddingWarning}
 

@@ -94,9 +94,9 @@ def _warn_unlearned(model: Any, blocks: list[str]) -> None:
             )
         elif fit.collapsed:
             warn(
-                f"the embedding of {name!r} has {fit.collapsed} directions in which samples do not "
-                "differ: what the map says of them is noise; ask for so many latents fewer, or "
-                "lower jacobian_weight",
+                f"the embedding of {name!r} has {fit.collapsed} direction"
+                f"{'s' * (fit.collapsed > 1)} in which samples do not differ, of which the map "
+                "tells nothing but noise; ask for so many latents fewer, or lower jacobian_weight",
                 CollapsedEmbeddingWarning,
             )
 

@@ -187,9 +187,15 @@ _EMBEDDING = (
 
 
 def _training(model: XCEBRA) -> str:
+    found = ""
+    if model.config_.get("find_weight"):
+        found = (
+            " The weight of the penalty was looked for while training, and found to be "
+            f"{model.config_['jacobian_weight']:.3g}."
+        )
     return (
         '<p class="soft">Loss of each objective, in nats; dashed: chance, the loss of an embedding '
-        f"that never changes.</p>{page.curves(training_numbers(model.history_))}"
+        f"that never changes.{found}</p>{page.curves(training_numbers(model.history_))}"
     )
 
 
