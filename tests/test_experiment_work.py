@@ -26,6 +26,7 @@ from xcebra.experiments.work import (
     measure,
 )
 from xcebra.metrics import accuracy, auroc
+from xcebra.recording import Recording
 from xcebra.settings import RECIPES
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{XcebraWarning.__module__}.XcebraWarning")
@@ -259,10 +260,15 @@ def test_settings_reach_the_estimator(kind):
 
 @pytest.mark.parametrize(("n", "most", "expected"), [(5, 10, 5), (10, 10, 10), (1001, 10, 10)])
 def test_samples_are_spread_over_the_recording(n, most, expected):
-    times = work._samples(SimpleNamespace(n_times=n), most)
+    times = work.samples_of(Recording(np.zeros((n, 1))), most)
     assert len(times) == expected
     assert (times[0], times[-1]) == (0, n - 1)
     assert np.ptp(np.diff(times)) <= 1
+
+
+def test_samples_lie_in_epochs():
+    recording = Recording(np.zeros((100, 1)), epochs=[(10, 20), (50, 60)])
+    assert work.samples_of(recording, 4).tolist() == [10, 16, 52, 59]
 
 
 def test_a_recording_is_what_its_specification_says():
