@@ -17,17 +17,9 @@ from xcebra.experiments.catalogue import (
 )
 from xcebra.experiments.cells import Decoding, GridPortrait, SeveralLabels
 from xcebra.experiments.paper import TRAININGS
+from xcebra.experiments.sources import Cells, Data, GridCells
 from xcebra.experiments.timing import Timing
-from xcebra.experiments.work import (
-    Cells,
-    Consistency,
-    Data,
-    Encoding,
-    Fit,
-    GridCells,
-    Portrait,
-    Training,
-)
+from xcebra.experiments.work import Consistency, Encoding, Fit, Portrait, Training
 from xcebra.settings import RECIPES
 from xcebra.sweep import key
 

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from xcebra.cli import app
 from xcebra.experiments.cells import CellTypes, Decoding, GridPortrait, SeveralLabels
 from xcebra.experiments.figures import FIGURES
+from xcebra.experiments.sources import Cells, GridCells
 from xcebra.experiments.timing import compare
-from xcebra.experiments.work import Cells, Fit, GridCells, Training, measure
+from xcebra.experiments.work import Fit, Training, measure
 
 HYBRID = Training("hybrid contrastive", steps=100)
 FEW = Cells(n_cells=8, n_steps=2500, seed=300)

@@ -23,6 +23,7 @@ from xcebra.experiments.cells import (
 from xcebra.experiments.figures import FIGURES, write
 from xcebra.experiments.reproduce import GRID_CELLS
 from xcebra.experiments.rows import TITLES, observations, single_fits
+from xcebra.experiments.sources import Data, GridCells
 from xcebra.experiments.statistics import anova, interval
 from xcebra.experiments.statistics_tables import FACTORS
 from xcebra.experiments.summaries import SUMMARIES
@@ -32,10 +33,8 @@ from xcebra.experiments.work import (
     AGGREGATES,
     MAPS,
     Consistency,
-    Data,
     Encoding,
     Fit,
-    GridCells,
     Portrait,
     Training,
 )

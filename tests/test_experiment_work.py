@@ -14,11 +14,11 @@ from sklearn.metrics import r2_score, roc_auc_score
 
 from xcebra.caveats import XcebraWarning
 from xcebra.experiments import work
+from xcebra.experiments.sources import Data
 from xcebra.experiments.work import (
     AGGREGATED,
     MAPS,
     Consistency,
-    Data,
     Encoding,
     Fit,
     Portrait,

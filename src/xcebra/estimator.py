@@ -571,7 +571,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             with warnings.catch_warnings():
                 # What the data speaks against was said at the first fit.
                 warnings.simplefilter("ignore", XcebraWarning)
-                yield model.fit(X, y, label=label, epochs=epochs)
+                model.fit(X, y, label=label, epochs=epochs)
+            yield model
 
     def _label_spec(self, name: str) -> LabelSpec:
         """How the fit read one of its labels."""

@@ -29,7 +29,8 @@ Rows = Mapping[str, Sequence[float]]
 
 def searches(step: int, steps: int) -> bool:
     """Whether the twin is needed at a step."""
-    return int(steps * _FIRST) <= step < int(steps * _LAST)
+    begin, end = _span(steps)
+    return begin <= step < end
 
 
 def weight_at(step: int, steps: int, usual: float, names: Sequence[str], rows: Rows) -> float:
@@ -45,7 +46,7 @@ def weight_at(step: int, steps: int, usual: float, names: Sequence[str], rows: R
     rows : mapping of str to sequence of float
         The history so far.
     """
-    begin, end = int(steps * _FIRST), int(steps * _LAST)
+    begin, end = _span(steps)
     if step < begin:
         return 0.0
     if step == begin or begin >= end:
@@ -62,6 +63,11 @@ def weight_at(step: int, steps: int, usual: float, names: Sequence[str], rows: R
         held = float(np.exp(np.mean(np.log(rows["weight"][last]))))
         return _within(held / float(np.clip(pressure, 0.5, 2.0)), usual)
     return rows["weight"][step - 1]
+
+
+def _span(steps: int) -> tuple[int, int]:
+    """First step of the search, and the one after its last."""
+    return int(steps * _FIRST), int(steps * _LAST)
 
 
 def _within(weight: float, usual: float) -> float:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from xcebra.experiments.catalogue import EXPERIMENTS, Scale
 from xcebra.experiments.reproduce import GRID_CELLS, reproduce
-from xcebra.experiments.work import GridCells
+from xcebra.experiments.sources import GridCells
 
 __all__ = ["EXPERIMENTS", "GRID_CELLS", "GridCells", "Scale", "reproduce"]

@@ -8,17 +8,9 @@ from typing import Any
 
 from xcebra.experiments.cells import CellTypes, Decoding, GridPortrait, SeveralLabels
 from xcebra.experiments.paper import TRAININGS
+from xcebra.experiments.sources import Cells, Data, GridCells
 from xcebra.experiments.timing import COMPARED, Timing
-from xcebra.experiments.work import (
-    Cells,
-    Consistency,
-    Data,
-    Encoding,
-    Fit,
-    GridCells,
-    Portrait,
-    Training,
-)
+from xcebra.experiments.work import Consistency, Encoding, Fit, Portrait, Training
 
 Item = (
     Fit

@@ -10,6 +10,7 @@ import numpy as np
 
 from xcebra.experiments import paper
 from xcebra.experiments.cell_tables import cell_fits, over_inits
+from xcebra.experiments.cells import UNKNOWN
 from xcebra.experiments.rows import TITLES, Row, of_training
 from xcebra.experiments.work import MAPS
 
@@ -129,7 +130,7 @@ def _headings(ax: Any, behaviour: Mapping[str, Any]) -> None:
 def _scatter(ax: Axes, found: Mapping[str, Any], name: str) -> None:
     real, grid = np.array(found["real"]), np.array(found["grid_score"])
     score = np.array(found["z_scores"][name])
-    known = grid > -9
+    known = grid > UNKNOWN
     for chosen, colour, label in ((real, "#2f8f4e", "cells"), (~real, "0.6", "controls")):
         both = chosen & known
         ax.plot(grid[both], score[both], ".", color=colour, label=label)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from xcebra.experiments import paper
-from xcebra.experiments.cells import COMPARED_MAPS, LABELS
+from xcebra.experiments.cells import COMPARED_MAPS, LABELS, UNKNOWN
 from xcebra.experiments.rows import TITLES, Row, of_training
 from xcebra.experiments.statistics import Interval, interval
 from xcebra.experiments.tables import Table, per_cent
@@ -118,9 +118,11 @@ def grid_cells(rows: Sequence[Row]) -> list[Table]:
     for row in rows:
         if row["kind"] == "GridPortrait":
             real, grid = np.array(row["found"]["real"]), np.array(row["found"]["grid_score"])
+            known = grid > UNKNOWN
             notes.append(
                 f"{int(real.sum())} cells, each with a control: itself, moved in time. Grid score, "
-                f"median: {np.median(grid[real]):.2f}, of controls {np.median(grid[~real]):.2f}."
+                f"median: {np.median(grid[real & known]):.2f}, of controls "
+                f"{np.median(grid[~real & known]):.2f}."
             )
     title = "Real grid cells against their controls: auROC of position"
     return [

@@ -17,12 +17,12 @@ from sklearn.neighbors import KNeighborsRegressor
 
 from xcebra.encoder import embed
 from xcebra.estimator import XCEBRA
+from xcebra.experiments.sources import Cells, GridCells
 from xcebra.experiments.work import (
     MAPS,
-    Cells,
-    GridCells,
     Training,
     measure,
+    rounded,
     samples_of,
     scores,
     without_caveats,
@@ -48,6 +48,8 @@ _TIME_DIMS = 4
 _POINTS = 800
 _BINS = 150
 _SHOWN_MAPS = 6
+# Stands for a grid score that a map does not have; scores lie between -2 and 2.
+UNKNOWN = -9.0
 
 
 @dataclass(frozen=True)
@@ -172,10 +174,10 @@ def _(item: GridPortrait) -> dict[str, Any]:
     maps = rate_maps(x, position)
     gridness = grid_score(maps)
     real = recording.ground_truth["position"]
-    best = np.argsort(-np.where(real, np.nan_to_num(gridness, nan=-9.0), -9.0))[:_SHOWN_MAPS]
+    best = np.argsort(-np.where(real, np.nan_to_num(gridness, nan=UNKNOWN), UNKNOWN))[:_SHOWN_MAPS]
     return {
         "real": real.tolist(),
-        "grid_score": _rounded(np.nan_to_num(gridness, nan=-9.0)),
+        "grid_score": rounded(np.nan_to_num(gridness, nan=UNKNOWN)),
         **_seen(model, recording, default, inverted),
         "rate_maps": {
             recording.neuron_names[i]: {
@@ -197,15 +199,15 @@ def _seen(
     z = embed(model.encoder_, recording, some)
     return {
         "z_scores": {
-            "decoder-gradient, sparse": _rounded(default.z_scores("label")),
-            "inverted-gradient": _rounded(inverted.z_scores("label")),
+            "decoder-gradient, sparse": rounded(default.z_scores("label")),
+            "inverted-gradient": rounded(inverted.z_scores("label")),
         },
         "over_time": _pixels(_narrowed(np.nan_to_num(means))),
         "embedding": {
-            name: _rounded(PCA(min(3, block.stop - block.start)).fit_transform(z[:, block]))
+            name: rounded(PCA(min(3, block.stop - block.start)).fit_transform(z[:, block]))
             for name, block in model.blocks_.items()
         },
-        "behaviour": {name: _rounded(recording.labels[name][some]) for name in LABELS},
+        "behaviour": {name: rounded(recording.labels[name][some]) for name in LABELS},
     }
 
 
@@ -215,10 +217,10 @@ def _classical(recording: Any) -> dict[str, list[float]]:
     x = np.maximum(recording.neural.astype(np.float64), 0.0)
     maps = rate_maps(x, recording.labels["position"])
     return {
-        "spatial information": _rounded(spatial_information(maps)),
-        "grid score": _rounded(grid_score(maps)),
-        "mean vector length": _rounded(mean_vector_length(x, recording.labels["heading"])),
-        "speed score": _rounded(speed_score(x, recording.labels["speed"][:, 0])),
+        "spatial information": rounded(spatial_information(maps)),
+        "grid score": rounded(grid_score(maps)),
+        "mean vector length": rounded(mean_vector_length(x, recording.labels["heading"])),
+        "speed score": rounded(speed_score(x, recording.labels["speed"][:, 0])),
     }
 
 
@@ -233,7 +235,3 @@ def _pixels(values: NDArray[Any]) -> dict[str, Any]:
     most = float(values.max())
     whole = np.round(255 * values.T / (most or 1.0)).astype(np.uint8)
     return {"shape": list(whole.shape), "bytes": base64.b64encode(whole.tobytes()).decode()}
-
-
-def _rounded(values: NDArray[Any]) -> Any:
-    return np.round(values.astype(np.float64), 4).tolist()

@@ -10,8 +10,9 @@ from xcebra.checks import choice, raise_if
 from xcebra.experiments import figures, tables
 from xcebra.experiments.catalogue import EXPERIMENTS, FULL, QUICK, Scale, grid_cells
 from xcebra.experiments.rows import Row
+from xcebra.experiments.sources import GridCells
 from xcebra.experiments.summaries import SUMMARIES
-from xcebra.experiments.work import GridCells, measure
+from xcebra.experiments.work import measure
 from xcebra.sweep import RowFile, key, sweep
 
 ROWS = "rows.jsonl"

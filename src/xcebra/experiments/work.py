@@ -1,22 +1,22 @@
-"""Pieces of work: a recording with known wiring, a training, and what is measured of it."""
+"""Pieces of work: a recording, a training, and what is measured of it."""
 
 from __future__ import annotations
 
 import copy
 import time
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from xcebra.caveats import XcebraWarning
-from xcebra.datasets import grid_cells, navigation, synthetic
 from xcebra.estimator import XCEBRA
 from xcebra.experiments.encoding import encoding_map
+from xcebra.experiments.sources import FACTOR, Data, Source
 from xcebra.maps import AttributionMap
 from xcebra.metrics import accuracy, auroc, r_squared
 from xcebra.recording import Recording
@@ -25,7 +25,6 @@ from xcebra.selection import affine, consistency
 # Maps are made on this many samples, spread evenly, or on all of a shorter recording.
 SAMPLES = 10_000
 SHOWN = 300
-FACTOR = "z2"
 
 # By name, how each map is made; what is not said is the estimator's default. The inverted gradient
 # has the sparse basis and is smoothed by default; plain, it is the paper's. What tells how the
@@ -43,112 +42,6 @@ MAPS: dict[str, dict[str, Any]] = {
 }
 AGGREGATED = ("inverted-gradient", "decoder-gradient, sparse")
 AGGREGATES = ("mean", "median", "max")
-
-
-@dataclass(frozen=True)
-class Data:
-    """A synthetic recording; the map asked for is always that of ``z2``.
-
-    ``n_hidden`` and ``n_observed`` are the widths of the factor that is not, and that is, given as
-    label, as in `xcebra.datasets.synthetic`.
-    """
-
-    n_hidden: int
-    n_observed: int = 2
-    observed: str = "z2"
-    n_steps: int = 100_000
-    connected: float = 0.5
-    correlation: float = 0.0
-    noise: float = 0.0
-    counts: bool = False
-    seed: int = 0
-
-    def make(self) -> Recording:
-        """Simulate it."""
-        return synthetic(**asdict(self))
-
-    @property
-    def n_latents(self) -> int:
-        """Width of both factors."""
-        return self.n_hidden + self.n_observed
-
-    @property
-    def factor(self) -> str:
-        """The factor whose map is asked for."""
-        return FACTOR
-
-
-@dataclass(frozen=True)
-class Cells:
-    """A simulated rat in a box with four kinds of cells; the map asked for is that of position.
-
-    ``n_cells`` are those of each kind.
-    """
-
-    noise: float = 0.0
-    n_cells: int = 100
-    n_steps: int = 20_000
-    seed: int = 0
-
-    def make(self) -> Recording:
-        """Simulate it."""
-        return navigation(**asdict(self))
-
-    # The label that is given, and the factor whose map is asked for.
-    observed: ClassVar[str] = "position"
-    factor: ClassVar[str] = "position"
-    # What a model is given if a training does not say: the paper's widths.
-    n_observed: ClassVar[int] = 4
-    n_hidden: ClassVar[int] = 10
-    n_latents: ClassVar[int] = 14
-
-
-@dataclass(frozen=True)
-class GridCells:
-    """A public recording of grid cells, with a control for each: itself, moved in time.
-
-    A control keeps its cell's spikes and their rhythm, and has nothing to do with where the rat is.
-    """
-
-    path: str
-    sha256: str | None
-    rat: str
-    module: tuple[int, ...]
-    day: int | None = None
-    step: int = 5
-    seed: int = 0
-
-    def make(self) -> Recording:
-        """Read it, and add the controls."""
-        rec = grid_cells(
-            self.path,
-            rat=self.rat,
-            module=self.module,
-            day=self.day,
-            sha256=self.sha256,
-            step=self.step,
-        )
-        rng = np.random.default_rng(self.seed)
-        margin = rec.n_times // 10
-        shifts = rng.integers(margin, rec.n_times - margin, size=rec.n_neurons)
-        moved = [np.roll(x, shift) for x, shift in zip(rec.neural.T, shifts, strict=True)]
-        real = np.arange(2 * rec.n_neurons) < rec.n_neurons
-        return replace(
-            rec,
-            neural=np.column_stack([rec.neural, *moved]),
-            neuron_names=(*rec.neuron_names, *(f"{name} moved" for name in rec.neuron_names)),
-            ground_truth={"position": real},
-        )
-
-    # As of simulated cells.
-    observed: ClassVar[str] = "position"
-    factor: ClassVar[str] = "position"
-    n_observed: ClassVar[int] = 4
-    n_hidden: ClassVar[int] = 10
-    n_latents: ClassVar[int] = 14
-
-
-Source = Data | Cells | GridCells
 
 
 @dataclass(frozen=True)
@@ -319,10 +212,10 @@ def _(item: Portrait) -> dict[str, Any]:
     rows = np.linspace(0, len(samples) - 1, SHOWN).astype(int)
     return {
         "over_training": over,
-        "latents": _rounded(latents[rows, :3]),
-        "activity": _rounded(shown[rows, :3]),
-        "embedding": _rounded(embedding[rows, :3]),
-        "aligned": _rounded(affine(embedding, latents)[rows, :3]),
+        "latents": rounded(latents[rows, :3]),
+        "activity": rounded(shown[rows, :3]),
+        "embedding": rounded(embedding[rows, :3]),
+        "aligned": rounded(affine(embedding, latents)[rows, :3]),
     }
 
 
@@ -413,8 +306,9 @@ def _affine_fit(source: NDArray[Any], target: NDArray[Any]) -> float:
     return r_squared(target, affine(source, target))
 
 
-def _rounded(values: NDArray[Any]) -> list[list[float]]:
-    return [[round(float(v), 4) for v in row] for row in values]
+def rounded(values: NDArray[Any]) -> Any:
+    """Numbers as a row keeps them, in lists."""
+    return np.round(values.astype(np.float64), 4).tolist()
 
 
 def without_caveats() -> warnings.catch_warnings:
