@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from sklearn.metrics import r2_score
@@ -25,6 +24,7 @@ from xcebra.experiments.work import (
     rounded,
     samples_of,
     scores,
+    watched_fit,
     without_caveats,
 )
 from xcebra.maps import AttributionMap
@@ -132,16 +132,10 @@ def _(item: SeveralLabels) -> dict[str, Any]:
 @measure.register
 def _(item: CellTypes) -> dict[str, Any]:
     recording = item.data.make()
-    weights: dict[int, Any] = {}
-
-    def look(step: int, encoder: torch.nn.Module) -> None:
-        if step == 1 or step % item.every == 0:
-            weights[step] = copy.deepcopy(encoder.state_dict())
-
     truth = recording.ground_truth["position"]
     samples = samples_of(recording)
     with without_caveats():
-        model = item.training.fit(item.data, recording, callback=look)
+        model, weights = watched_fit(item.training, item.data, recording, item.every)
         default = model.attribute(recording, block="label", keep_time=True)
         inverted = model.attribute(recording, block="label", **MAPS["inverted-gradient"])
         final = copy.deepcopy(model.encoder_.state_dict())

@@ -184,14 +184,8 @@ def _(item: Consistency) -> dict[str, Any]:
 @measure.register
 def _(item: Portrait) -> dict[str, Any]:
     recording = item.data.make()
-    weights: dict[int, Any] = {}
-
-    def look(step: int, encoder: torch.nn.Module) -> None:
-        if step == 1 or step % item.every == 0:
-            weights[step] = copy.deepcopy(encoder.state_dict())
-
     with without_caveats():
-        model = item.training.fit(item.data, recording, callback=look)
+        model, weights = watched_fit(item.training, item.data, recording, item.every)
         samples = samples_of(recording)
         shown = recording.neural[samples]
         block = _block(item.data, model)
@@ -217,6 +211,19 @@ def _(item: Portrait) -> dict[str, Any]:
         "embedding": rounded(embedding[rows, :3]),
         "aligned": rounded(affine(embedding, latents)[rows, :3]),
     }
+
+
+def watched_fit(
+    training: Training, data: Source, recording: Recording, every: int
+) -> tuple[XCEBRA, dict[int, Any]]:
+    """A fit, and the encoder's weights at the first step and every so many."""
+    weights: dict[int, Any] = {}
+
+    def look(step: int, encoder: torch.nn.Module) -> None:
+        if step == 1 or step % every == 0:
+            weights[step] = copy.deepcopy(encoder.state_dict())
+
+    return training.fit(data, recording, callback=look), weights
 
 
 def _block(data: Source, model: XCEBRA) -> str | None:
