@@ -221,9 +221,15 @@ def table3(scale: Scale) -> list[Item]:
     """Three trainings on simulated cells, with and without penalty; several labels; decoding."""
     inits = range(scale.n_seeds)
     found: list[Item] = [_cell_fit(kind, p, seed=s) for s in inits for kind, p in _CELL_TRAININGS]
-    found += [Decoding(Cells(), replace(HYBRID, seed=seed)) for seed in inits]
+    found += [
+        Decoding(Cells(), replace(HYBRID, seed=seed), share) for seed in inits for share in _SHARES
+    ]
     found += [SeveralLabels(Cells(seed=seed), Training("several labels")) for seed in scale.few]
     return _all(found, scale)
+
+
+# Of a recording, what is learned from before the fifth that comes next is decoded.
+_SHARES = (0.4, 0.6, 0.8)
 
 
 def noise(scale: Scale) -> list[Item]:

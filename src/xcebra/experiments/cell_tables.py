@@ -191,7 +191,7 @@ def _decoding(rows: Sequence[Row]) -> Table:
         if (found := [each[key] for each in chosen])
     ]
     return Table(
-        "Position decoded from its block on the last fifth, after fitting to the rest",
+        "Position decoded from its block on a fifth of the recording, after fitting to all before it",
         ("decoder", "R^2, mean (range)", "fits"),
         tuple(lines),
     )

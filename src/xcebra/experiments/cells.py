@@ -42,7 +42,7 @@ from xcebra.tuning import (
 LABELS = ("position", "heading", "speed")
 # Maps of several labels: the default, and the paper's.
 COMPARED_MAPS = ("decoder-gradient, sparse", "inverted-gradient", "inverted-gradient, plain")
-_FITTED_ON = 0.8
+_READ = 0.2
 _NEIGHBOURS = 20
 _TIME_DIMS = 4
 _POINTS = 800
@@ -54,10 +54,14 @@ UNKNOWN = -9.0
 
 @dataclass(frozen=True)
 class Decoding:
-    """Position read from the embedding on time that comes after all that was learned from."""
+    """Position read from the embedding on time that comes after all that was learned from.
+
+    Learned from is the first ``share`` of the recording; read is the fifth that comes after it.
+    """
 
     data: Cells | GridCells
     training: Training
+    share: float = 0.8
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,9 @@ class GridPortrait:
 def _(item: Decoding) -> dict[str, Any]:
     recording = item.data.make()
     times = recording.epochs.indices()
-    cut = int(times[int(_FITTED_ON * len(times))])
-    early, late = times[times < cut], times[times >= cut]
+    first, last = (round(share * len(times)) for share in (item.share, item.share + _READ))
+    early, late = times[:first], times[first:last]
+    cut = int(late[0])
     epochs = [(a, min(b, cut)) for a, b in recording.epochs.pairs() if a < cut]
     position = recording.labels["position"]
     with without_caveats():
