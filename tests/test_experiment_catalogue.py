@@ -1,5 +1,6 @@
 """Which work each table and figure is made of: nothing missing, nothing twice, no wrong width."""
 
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from xcebra.experiments.catalogue import (
 )
 from xcebra.experiments.cells import Decoding, GridPortrait, SeveralLabels
 from xcebra.experiments.paper import TRAININGS
+from xcebra.experiments.reproduce import reproduce
 from xcebra.experiments.sources import Cells, Data, GridCells
 from xcebra.experiments.timing import Timing
 from xcebra.experiments.work import Consistency, Encoding, Fit, Portrait, Training
@@ -205,7 +207,8 @@ def test_table_3_has_every_training_with_inits_and_the_paper_s_widths():
     assert {i.data for i in fits} == {Cells()}
     hybrid = HYBRID.model(Cells())
     assert (hybrid.label_dims, hybrid.time_dims) == (4, 10)
-    assert sum(isinstance(i, Decoding) for i in items) == 3
+    decoded = [(i.training.seed, i.share) for i in items if isinstance(i, Decoding)]
+    assert decoded == [(seed, share) for seed in range(3) for share in (0.4, 0.6, 0.8)]
     several = [i.data.seed for i in items if isinstance(i, SeveralLabels)]
     assert several == [0, 1, 2]
 
@@ -231,3 +234,18 @@ def test_real_grid_cells_are_fitted_by_every_training_and_shown_once():
     kinds = [item.training.kind for item in items if isinstance(item, Fit)]
     assert kinds == list(reversed(TRAININGS))
     assert sum(isinstance(item, GridPortrait) for item in items) == 1
+
+
+def test_timing_runs_alone(monkeypatch, tmp_path):
+    asked = {}
+
+    def look(work, items, rows, *, jobs, **options):
+        asked[len(items)] = jobs
+        raise InterruptedError
+
+    monkeypatch.setattr(sys.modules[reproduce.__module__], "sweep", look)
+    for name, given in (("timing", None), ("timing", 2), ("noise", None)):
+        with pytest.raises(InterruptedError):
+            reproduce(name, tmp_path, jobs=given)
+        expected = given or (1 if name == "timing" else None)
+        assert asked[len(made(name))] == expected

@@ -13,7 +13,7 @@ from xcebra.cli import app
 from xcebra.experiments.cells import CellTypes, Decoding, GridPortrait, SeveralLabels
 from xcebra.experiments.figures import FIGURES
 from xcebra.experiments.sources import Cells, GridCells
-from xcebra.experiments.timing import compare
+from xcebra.experiments.timing import FitTiming, compare
 from xcebra.experiments.work import Fit, Training, measure
 
 HYBRID = Training("hybrid contrastive", steps=100)
@@ -132,6 +132,13 @@ def test_our_time_is_told_beside_the_peers():
     if "ratio" in found:
         low, high = found["ratio_range"]
         assert low <= found["ratio"] <= high or low == pytest.approx(high, rel=1)
+
+
+def test_a_fit_is_timed_with_the_maps_of_all_its_samples():
+    found = measure(FitTiming(FEW, Training("hybrid contrastive", steps=20)))
+    assert found["fit_s"] > 0
+    assert min(found["map_s"].values()) > 0
+    assert list(found["map_s"]) == ["decoder-gradient, sparse", "inverted-gradient, plain"]
 
 
 @pytest.mark.parametrize(

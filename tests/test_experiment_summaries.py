@@ -27,7 +27,7 @@ from xcebra.experiments.sources import Data, GridCells
 from xcebra.experiments.statistics import anova, interval
 from xcebra.experiments.statistics_tables import FACTORS
 from xcebra.experiments.summaries import SUMMARIES
-from xcebra.experiments.timing import Timing
+from xcebra.experiments.timing import TIMED_MAPS, FitTiming, Timing
 from xcebra.experiments.work import (
     AGGREGATED,
     AGGREGATES,
@@ -101,6 +101,8 @@ def row(item, scores=made_up, **changes):
         found = seen(item)
     elif isinstance(item, Timing):
         found = {"ours_s": 0.5, "peer_s": 20.0, "ratio": 40.0}
+    elif isinstance(item, FitTiming):
+        found = {"fit_s": 50.0 + item.training.seed, "map_s": dict.fromkeys(TIMED_MAPS, 0.75)}
     return {
         "key": key(item),
         "kind": type(item).__name__,
@@ -589,9 +591,15 @@ def test_table_3_has_means_over_inits_and_the_papers_values_beside_them():
 
 def test_times_stand_beside_the_papers_and_the_peers():
     fits, maps = SUMMARIES["timing"](all_rows("timing"))
-    assert cells(fits)["hybrid contrastive, penalty", "the paper's, A5000"] == "996"
-    assert cells(fits)["hybrid contrastive, penalty", "seconds a fit"] == "12 (12 to 12)"
-    assert cells(maps)["Inverted gradient, our axes", "14 outputs"] == "0.50 / 20.0 (40x)"
+    found = dict(zip(fits.columns, fits.rows[-1], strict=True))
+    assert found["training"] == "hybrid contrastive, penalty"
+    assert (found["fit, paper"], found["map, inverted gradient, paper"]) == ("996", "32.5")
+    assert found["fit"] == "50 (50 to 51)"
+    assert found["map, Inverted gradient, as in the paper"] == "0.8 (0.8 to 0.8)"
+    shown = dict(zip(maps.columns, maps.rows[0], strict=True))
+    assert shown["attribution"] == "Inverted gradient, as in the paper"
+    assert shown["14 outputs"] == "0.50 / 20.0 (40x)"
+    assert shown["paper, 2, 4, 14 outputs"] == "3.7, 9.6, 32.5"
 
 
 def test_noise_has_a_column_for_each_level():

@@ -1,13 +1,16 @@
 """Encoders that read several samples: what they see, what they are trained on, and their maps."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 
 import xcebra
 from xcebra import XCEBRA, AttributionMap, Recording
-from xcebra.caveats import ShortRecordingWarning
+from xcebra.caveats import ShortRecordingWarning, XcebraWarning
 from xcebra.epochs import Epochs
+from xcebra.jacobian import RELATIVE_CUTOFF
 from xcebra.planning import make_plan
 from xcebra.report import write_report
 from xcebra.settings import split_epochs
@@ -146,7 +149,7 @@ def test_a_saved_model_reads_the_same_windows(rec, fitted, tmp_path):
 def jacobians(model, rec, times):
     """By autograd, (time, latent, lag, neuron), of standardised neurons."""
     encoder = model.encoder_
-    x = torch.from_numpy(rec.windows(times, 5))
+    x = torch.from_numpy(rec.windows(times, model.window))
     found = torch.func.vmap(torch.func.jacrev(lambda one: encoder(one[None])[0]))(x)
     return (found * encoder.scale).detach().double().numpy()
 
@@ -171,6 +174,31 @@ def test_maps_of_derivatives_are_those_of_autograd_over_neurons_and_lags(rec, fi
     np.testing.assert_allclose(
         inverted.lags[1].values, np.abs(inverses[:, 3]).mean(axis=0), rtol=2e-2, atol=1e-4
     )
+
+
+def test_windows_of_ten_with_blocks_of_unit_norm(rec):
+    """Each block loses a direction, the radial one; its inverse must not explode."""
+    model = XCEBRA(3, 3, window=10, distance="cosine", steps=60, random_state=0, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", XcebraWarning)
+        model.fit(rec.neural, rec.labels["z2"])
+        data = Recording(rec.neural[:60])
+        embedding = model.transform(data.neural)
+        options = {"basis": "raw", "smooth": 1, "keep_time": True}
+        inverted = model.attribute(data, method="inverted-gradient", **options)
+        decoder = model.attribute(rec.neural, every=4)
+    for block in model.blocks_.values():
+        np.testing.assert_allclose(np.linalg.norm(embedding[:, block], axis=1), 1, rtol=1e-5)
+    dense = jacobians(model, data, np.arange(60)).reshape(60, 6, -1)
+    for block in model.blocks_.values():
+        radial = np.einsum("tl,tlx->tx", embedding[:, block], dense[:, block])
+        assert np.abs(radial).max() < 1e-4 * np.abs(dense).max()
+    inverses = np.linalg.pinv(dense, rcond=RELATIVE_CUTOFF).reshape(60, 10, -1, 6)
+    over = np.linalg.norm(inverses, axis=1).mean(axis=0)
+    np.testing.assert_allclose(inverted.values, over, rtol=2e-2)
+    assert list(inverted.lags) == list(LAGS[10])
+    truth = rec.ground_truth
+    assert xcebra.metrics.auroc(decoder, truth, block="label", factor="z2", score="block") > 0.95
 
 
 @pytest.mark.parametrize("method", ["integrated-gradients", "shap-zeros", "feature-ablation"])

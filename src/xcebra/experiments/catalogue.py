@@ -9,7 +9,7 @@ from typing import Any
 from xcebra.experiments.cells import CellTypes, Decoding, GridPortrait, SeveralLabels
 from xcebra.experiments.paper import TRAININGS
 from xcebra.experiments.sources import Cells, Data, GridCells
-from xcebra.experiments.timing import COMPARED, Timing
+from xcebra.experiments.timing import COMPARED, FitTiming, Timing
 from xcebra.experiments.work import Consistency, Encoding, Fit, Portrait, Training
 
 Item = (
@@ -22,6 +22,7 @@ Item = (
     | CellTypes
     | GridPortrait
     | Timing
+    | FitTiming
 )
 
 HYBRID = Training("hybrid contrastive")
@@ -251,10 +252,14 @@ def cell_types(scale: Scale) -> list[Item]:
 
 
 def timing(scale: Scale) -> list[Item]:
-    """Fits of Table 3 for what they took; maps beside those of other packages."""
-    fits = [each for each in table3(scale) if isinstance(each, Fit)]
-    compared = [Timing(method, width) for width in scale.widths for method in COMPARED]
-    return [*fits, *compared]
+    """Fits to simulated cells, and maps beside those of other packages, one at a time."""
+    found: list[Item] = [Timing(method, width) for width in scale.widths for method in COMPARED]
+    found += [
+        FitTiming(Cells(), Training(kind, penalty, seed=seed))
+        for seed in range(scale.n_seeds)
+        for kind, penalty in _CELL_TRAININGS
+    ]
+    return _all(found, scale)
 
 
 def grid_cells(scale: Scale, data: GridCells) -> list[Item]:
@@ -293,6 +298,8 @@ EXPERIMENTS: dict[str, Callable[[Scale], list[Item]]] = {
     "cell-types": cell_types,
     "timing": timing,
 }
+# What is measured is time: nothing runs beside it unless it is asked for.
+ALONE = ("timing",)
 
 
 def _all(items: Sequence[Item], scale: Scale) -> list[Item]:

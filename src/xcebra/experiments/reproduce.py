@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xcebra.checks import choice, raise_if
 from xcebra.experiments import figures, tables
-from xcebra.experiments.catalogue import EXPERIMENTS, FULL, QUICK, Scale, grid_cells
+from xcebra.experiments.catalogue import ALONE, EXPERIMENTS, FULL, QUICK, Scale, grid_cells
 from xcebra.experiments.rows import Row
 from xcebra.experiments.sources import GridCells
 from xcebra.experiments.summaries import SUMMARIES
@@ -45,7 +45,7 @@ def reproduce(
     run : bool
         Without it, results are those of the rows that are finished.
     jobs, dask, progress
-        As `xcebra.sweep.sweep`.
+        As `xcebra.sweep.sweep`; timing runs one piece of work at a time unless told otherwise.
     scale : Scale, optional
         What to run, in place of the full or the quick one.
     data : GridCells, optional
@@ -70,6 +70,8 @@ def reproduce(
     rows = RowFile(folder / ROWS)
     found: Sequence[Row]
     if run:
+        if name in ALONE and dask is None:
+            jobs = jobs or 1
         found = sweep(measure, items, rows, jobs=jobs, dask=dask, progress=progress)
     else:
         done = rows.finished(items)

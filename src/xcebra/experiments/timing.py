@@ -1,4 +1,4 @@
-"""How long maps take, beside other packages on the same network, in one run.
+"""How long fits take, and maps beside those of other packages on the same network, in one run.
 
 The network has the paper's widths. Where a side needs too long it gets fewer samples, and its time
 is scaled up in proportion; the row says how many it had.
@@ -12,13 +12,15 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from xcebra.encoder import WIDTHS
-from xcebra.experiments.work import measure
+from xcebra.experiments.sources import Cells
+from xcebra.experiments.work import MAPS, Training, measure, without_caveats
 from xcebra.module_maps import attribute
 
 N_SAMPLES, N_NEURONS = 20_000, 400
@@ -40,6 +42,8 @@ PEER_SAMPLES = {
     "feature-ablation": 600,
 }
 OUR_SAMPLES = {"integrated-gradients": 4000, "feature-ablation": 4000}
+# Of a fit: the default map, and the paper's.
+TIMED_MAPS = ("decoder-gradient, sparse", "inverted-gradient, plain")
 _TURNS = 3
 
 
@@ -51,9 +55,30 @@ class Timing:
     width: int
 
 
+@dataclass(frozen=True)
+class FitTiming:
+    """One fit to simulated cells, and maps of all its samples."""
+
+    data: Cells
+    training: Training
+
+
 @measure.register
 def _(item: Timing) -> dict[str, Any]:
     return compare(item.method, item.width)
+
+
+@measure.register
+def _(item: FitTiming) -> dict[str, Any]:
+    recording = item.data.make()
+    started = time.perf_counter()
+    with without_caveats():
+        model = item.training.fit(item.data, recording)
+        fitted = time.perf_counter() - started
+        maps = {
+            name: seconds(partial(model.attribute, recording, **MAPS[name])) for name in TIMED_MAPS
+        }
+    return {"fit_s": fitted, "map_s": maps}
 
 
 def compare(method: str, width: int) -> dict[str, Any]:
