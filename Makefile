@@ -13,8 +13,9 @@ INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/.plot
 	$(PYTHON) examples/demo.py
 
+# A process for each core; the tests of a file stay together, since they share what is slow to make.
 test: .venv/.test
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n logical --dist loadfile
 
 slow: .venv/.test
 	$(PYTHON) -m pytest -m slow
