@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from experiments import dimensions, gate, penalty, significance
+from experiments import dimensions, gate, inverse, penalty, significance
 from experiments.study import RESULTS
 from xcebra.sweep import RowFile
 
-STUDIES = {"penalty": penalty, "gate": gate, "significance": significance}
+STUDIES = {"penalty": penalty, "gate": gate, "significance": significance, "inverse": inverse}
 
 
 def row(item, found):
@@ -36,6 +36,20 @@ def test_an_unrelated_label_is_kept_out_and_its_own_let_in():
     told = gate.answer([row(item, each) for item, each in zip(items, found, strict=True)])
     assert "| 4,000 | of another | 0 of 1 |" in told
     assert "| 4,000 | its own | 1 of 1 |" in told
+
+
+def test_speed_cells_are_told_by_how_much_of_the_time_they_fire():
+    item = inverse.Fit(300, ("speed",), 0, n_cells=8, n_steps=2500, steps=40)
+    found = inverse.measure(item)
+    assert found["decoder"]["auroc"] > 0.95
+    told = inverse.answer([row(item, found)] * 2)
+    ratios = [each / found["decoder"]["others"][0] for each in found["decoder"]["cells"]]
+    assert " | ".join(f"{ratio:.1f}" for ratio in ratios) in told
+    assert "| rates | speed | inverse |" in told
+    counts = inverse.Fit(300, inverse.EVERY, 4, counts=True)
+    assert "| counts | position, heading, speed, time | decoder |" in inverse.answer(
+        [row(counts, found)]
+    )
 
 
 def test_connections_are_counted_by_both_routes(monkeypatch):
