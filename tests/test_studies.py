@@ -5,11 +5,17 @@ import re
 
 import pytest
 
-from experiments import dimensions, gate, inverse, penalty, significance
+from experiments import dimensions, gate, inverse, penalty, significance, windows
 from experiments.study import RESULTS
 from xcebra.sweep import RowFile
 
-STUDIES = {"penalty": penalty, "gate": gate, "significance": significance, "inverse": inverse}
+STUDIES = {
+    "penalty": penalty,
+    "gate": gate,
+    "significance": significance,
+    "inverse": inverse,
+    "windows": windows,
+}
 
 
 def row(item, found):
@@ -50,6 +56,18 @@ def test_speed_cells_are_told_by_how_much_of_the_time_they_fire():
     assert "| counts | position, heading, speed, time | decoder |" in inverse.answer(
         [row(counts, found)]
     )
+
+
+def test_windows_are_told_side_by_side():
+    items = [windows.Fit(300, size, n_cells=6, n_steps=3000, steps=15) for size in (1, 5)]
+    found = [windows.measure(item) for item in items]
+    assert 0.05 < found[0]["spikes"] == found[1]["spikes"] < 0.15
+    told = windows.answer([row(item, each) for item, each in zip(items, found, strict=True)])
+    for size, each in zip((1, 5), found, strict=True):
+        value = each["auroc"]["speed"]
+        assert re.search(
+            rf"^\| {size} \|.* {value:.3f} \({value:.3f} to .* \|$", told, re.MULTILINE
+        )
 
 
 def test_connections_are_counted_by_both_routes(monkeypatch):
