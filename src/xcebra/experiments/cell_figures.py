@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # By hand: drawings in three dimensions confuse the layout that adapts.
-_MARGINS = {"left": 0.08, "right": 0.98, "top": 0.92, "bottom": 0.08}
+_MARGINS = {"left": 0.09, "right": 0.98, "top": 0.92, "bottom": 0.08}
 _COLOURS = {"place": "#1f6f8b", "grid": "#2f8f4e", "head-direction": "#c2571a", "speed": "0.5"}
 
 
@@ -76,7 +76,7 @@ def cell_types(rows: Sequence[Row]) -> dict[str, Figure]:
     found = rows[0]["found"]
     figure = plt.figure(figsize=(13, 8))
     grid = figure.add_gridspec(2, 12, hspace=0.35, wspace=1.6, **_MARGINS)
-    _path(figure.add_subplot(grid[0, 0:3]), found["behaviour"])
+    _places(figure.add_subplot(grid[0, 0:3]), found["behaviour"])
     for at, (name, title) in enumerate((("label", "position's block"), ("time", "time block"))):
         where = grid[0, 3 + 3 * at : 6 + 3 * at]
         _cloud(figure.add_subplot(where, projection="3d"), found, name, title)
@@ -154,18 +154,33 @@ def _path(ax: Axes, behaviour: Mapping[str, Any]) -> None:
     )
 
 
+def _places(ax: Axes, behaviour: Mapping[str, Any]) -> None:
+    position = np.array(behaviour["position"])
+    ax.scatter(*position.T, c=_colours(position), s=4)
+    ax.set(title="where the rat was", xlabel="x (m)", ylabel="y (m)", aspect="equal")
+    plain(ax)
+
+
+def _colours(position: Any) -> Any:
+    """A colour for each place: redder to the right, bluer to the top."""
+    x, y = ((each - each.min()) / np.ptp(each) for each in position.T)
+    return np.column_stack([x, 0.3 + 0.4 * (1 - x), y])
+
+
 def _cloud(ax: Any, found: Mapping[str, Any], name: str, title: str) -> None:
     points = np.array(found["embedding"][name])
-    position = np.array(found["behaviour"]["position"])
-    x, y = ((each - each.min()) / np.ptp(each) for each in position.T)
-    ax.scatter(*points.T, c=np.column_stack([x, 0.3 + 0.4 * (1 - x), y]), s=4, depthshade=False)
-    ax.set_title(f"{title}\ncoloured by position", fontsize="medium")
+    colours = _colours(np.array(found["behaviour"]["position"]))
+    ax.scatter(*points.T, c=colours, s=4, depthshade=False)
+    ax.set_title(f"{title}\ncoloured by place", fontsize="medium", y=1.06)
     ax.set(xticklabels=[], yticklabels=[], zticklabels=[])
+    ax.set_box_aspect(None, zoom=1.1)
 
 
 def _training(ax: Axes, over: Mapping[str, Any]) -> None:
     ax.plot(over["steps"], 100 * np.array(over["auroc"]), color="C3")
-    ax.set(title="inverted gradient\nover training", xlabel="step", ylabel="auROC of position (%)")
+    ax.set_title("auROC of position (%)\nover training, inverted gradient", fontsize="medium")
+    ax.set_xlabel("step")
+    ax.set_ylim(top=100.05)
     plain(ax)
 
 
@@ -174,7 +189,7 @@ def _over_time(ax: Axes, found: Mapping[str, Any]) -> None:
     kinds = np.array(found["kinds"])
     names = list(dict.fromkeys(kinds))
     middles = [float(np.flatnonzero(kinds == name).mean()) for name in names]
-    ax.set_yticks(middles, names)
+    ax.set_yticks(middles, [name.replace("-", "\n") for name in names])
     for name in names[1:]:
         ax.axhline(np.flatnonzero(kinds == name)[0] - 0.5, color="white", lw=0.8)
     ax.set(title="map of position over time (decoder gradient)", xlabel="time", xticks=[])
@@ -189,7 +204,7 @@ def _by_kind(ax: Axes, kinds: Sequence[str], scores: Sequence[float], title: str
         aside = at + rng.uniform(-0.25, 0.25, size=len(own))
         ax.plot(aside, own, ".", ms=4, color=_COLOURS.get(name, "0.5"))
     ax.axhline(0, color="0.7", lw=0.8)
-    ax.set_xticks(range(len(names)), names, rotation=30)
+    ax.set_xticks(range(len(names)), [name.replace("-", "\n") for name in names])
     ax.set_ylabel("score for position (z)")
     ax.set_title(title, fontsize="medium")
     plain(ax)
