@@ -16,7 +16,7 @@ from xcebra.experiments.catalogue import (
     Scale,
     grid_cells,
 )
-from xcebra.experiments.cells import Decoding, GridPortrait, SeveralLabels
+from xcebra.experiments.cells import Decoding, GridPortrait, SeveralLabels, Simpler
 from xcebra.experiments.paper import TRAININGS
 from xcebra.experiments.reproduce import reproduce
 from xcebra.experiments.sources import Cells, Data, GridCells
@@ -53,7 +53,7 @@ def test_no_work_is_done_twice(name, scale):
 def test_seeds_of_100_and_above_are_kept_for_choosing(name):
     for item in on_data(made(name)):
         assert 0 <= item.data.seed < 100
-        if not isinstance(item, Encoding):
+        if not isinstance(item, Encoding | Simpler):
             assert item.training.seed + getattr(item, "n_seeds", 1) <= 100
 
 
@@ -224,7 +224,8 @@ def test_a_shorter_scale_has_fewer_cells_and_less_time():
     small = Scale(n_cells=4, cell_steps=900, training_steps=5, n_seeds=1, few=(0,))
     for name in ("table3", "noise", "cell-types"):
         for item in made(name, small):
-            assert (item.data.n_cells, item.data.n_steps, item.training.steps) == (4, 900, 5)
+            assert (item.data.n_cells, item.data.n_steps) == (4, 900)
+            assert isinstance(item, Simpler) or item.training.steps == 5
 
 
 def test_real_grid_cells_are_fitted_by_every_training_and_shown_once():

@@ -10,7 +10,14 @@ from scipy.ndimage import gaussian_filter1d
 from typer.testing import CliRunner
 
 from xcebra.cli import app
-from xcebra.experiments.cells import CellTypes, Decoding, GridPortrait, SeveralLabels
+from xcebra.experiments.cells import (
+    SIMPLER,
+    CellTypes,
+    Decoding,
+    GridPortrait,
+    SeveralLabels,
+    Simpler,
+)
 from xcebra.experiments.figures import FIGURES
 from xcebra.experiments.sources import Cells, GridCells
 from xcebra.experiments.timing import FitTiming, compare
@@ -94,6 +101,15 @@ def test_each_label_finds_its_cells_in_one_model():
         "inverted-gradient",
         "inverted-gradient, plain",
     }
+
+
+def test_simpler_ways_are_scored_for_every_label():
+    found = measure(Simpler(FEW))["maps"]
+    assert list(found) == list(SIMPLER)
+    for label in ("position", "heading", "speed"):
+        assert found["encoding model, variance explained"][label]["neurons"] > 0.85
+    blind = found["principal components, no label"]
+    assert blind["position"]["neurons"] > 0.9 > 0.3 > blind["speed"]["neurons"]
 
 
 def test_position_is_decoded_on_time_that_was_not_fitted():

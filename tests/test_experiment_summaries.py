@@ -15,10 +15,12 @@ from xcebra.experiments.catalogue import EXPERIMENTS, HARD, HYBRID, QUICK, grid_
 from xcebra.experiments.cells import (
     COMPARED_MAPS,
     LABELS,
+    SIMPLER,
     CellTypes,
     Decoding,
     GridPortrait,
     SeveralLabels,
+    Simpler,
 )
 from xcebra.experiments.figures import FIGURES, write
 from xcebra.experiments.reproduce import GRID_CELLS
@@ -90,11 +92,11 @@ def row(item, scores=made_up, **changes):
         }
     elif isinstance(item, Decoding):
         found = {"nearest": 0.95, "linear": 0.4}
-    elif isinstance(item, SeveralLabels):
+    elif isinstance(item, SeveralLabels | Simpler):
+        names = COMPARED_MAPS if isinstance(item, SeveralLabels) else SIMPLER
         found = {
             "maps": {
-                n: {k: {w: scores(item, n, k + w) for w in ways} for k in LABELS}
-                for n in COMPARED_MAPS
+                n: {k: {w: scores(item, n, k + w) for w in ways} for k in LABELS} for n in names
             }
         }
     elif isinstance(item, CellTypes | GridPortrait):
@@ -586,6 +588,13 @@ def test_table_3_has_means_over_inits_and_the_papers_values_beside_them():
     assert plain.endswith("(paper 68.4 [66.6, 70.0])")
     assert "paper" not in "".join(by_neuron.rows[0])
     assert labels.columns == ("attribution", "position", "heading", "speed")
+    simpler = [
+        r["found"]["maps"]["principal components, no label"]["speed"]["neurons"]
+        for r in rows
+        if r["kind"] == "Simpler"
+    ]
+    told = cells(labels)["Principal components, no label", "speed"]
+    assert first_number(told) == pytest.approx(100 * np.mean(simpler), abs=0.05)
     assert cells(decoding)["linear", "R^2, mean (range)"] == "0.400 (0.400 to 0.400)"
 
 

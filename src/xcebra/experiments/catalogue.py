@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from xcebra.experiments.cells import CellTypes, Decoding, GridPortrait, SeveralLabels
+from xcebra.experiments.cells import CellTypes, Decoding, GridPortrait, SeveralLabels, Simpler
 from xcebra.experiments.paper import TRAININGS
 from xcebra.experiments.sources import Cells, Data, GridCells
 from xcebra.experiments.timing import COMPARED, FitTiming, Timing
@@ -19,6 +19,7 @@ Item = (
     | Portrait
     | Decoding
     | SeveralLabels
+    | Simpler
     | CellTypes
     | GridPortrait
     | Timing
@@ -63,7 +64,7 @@ class Scale:
         elif isinstance(data, Data) and data.n_steps == Data.n_steps:
             data = replace(data, n_steps=self.n_steps)
         item = replace(item, data=data)
-        if self.training_steps is not None and not isinstance(item, Encoding):
+        if self.training_steps is not None and not isinstance(item, Encoding | Simpler):
             item = replace(item, training=replace(item.training, steps=self.training_steps))
         return item
 
@@ -219,13 +220,14 @@ def hard(scale: Scale) -> list[Item]:
 
 
 def table3(scale: Scale) -> list[Item]:
-    """Three trainings on simulated cells, with and without penalty; several labels; decoding."""
+    """Three trainings on simulated cells, with and without penalty; decoding; several labels."""
     inits = range(scale.n_seeds)
     found: list[Item] = [_cell_fit(kind, p, seed=s) for s in inits for kind, p in _CELL_TRAININGS]
     found += [
         Decoding(Cells(), replace(HYBRID, seed=seed), share) for seed in inits for share in _SHARES
     ]
     found += [SeveralLabels(Cells(seed=seed), Training("several labels")) for seed in scale.few]
+    found += [Simpler(Cells(seed=seed)) for seed in scale.few]
     return _all(found, scale)
 
 

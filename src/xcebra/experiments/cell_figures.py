@@ -156,7 +156,7 @@ def _path(ax: Axes, behaviour: Mapping[str, Any]) -> None:
 
 def _places(ax: Axes, behaviour: Mapping[str, Any]) -> None:
     position = np.array(behaviour["position"])
-    ax.scatter(*position.T, c=_colours(position), s=4)
+    ax.scatter(position[:, 0], position[:, 1], c=_colours(position), s=4)
     ax.set(title="where the rat was", xlabel="x (m)", ylabel="y (m)", aspect="equal")
     plain(ax)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from xcebra.experiments import paper
-from xcebra.experiments.cells import COMPARED_MAPS, LABELS, UNKNOWN
+from xcebra.experiments.cells import COMPARED_MAPS, LABELS, SIMPLER, UNKNOWN
 from xcebra.experiments.rows import TITLES, Row, of_training
 from xcebra.experiments.statistics import Interval, interval
 from xcebra.experiments.tables import Table, per_cent
@@ -183,20 +183,25 @@ def _by_training(fits: Sequence[Row], score: str, unit: str) -> Table:
 
 
 def _several_labels(rows: Sequence[Row]) -> Table:
-    chosen = [row for row in rows if row["kind"] == "SeveralLabels"]
     lines = []
-    for name in COMPARED_MAPS:
-        cells = []
-        for label in LABELS:
-            each = [row["found"]["maps"][name][label]["neurons"] for row in chosen]
-            seeds = [row["item"]["data"]["seed"] for row in chosen]
-            cells.append(per_cent(interval(each, seeds)) if each else "")
-        lines.append((TITLES[name], *cells))
+    for kind, names in (("SeveralLabels", COMPARED_MAPS), ("Simpler", SIMPLER)):
+        chosen = [row for row in rows if row["kind"] == kind]
+        seeds = [row["item"]["data"]["seed"] for row in chosen]
+        for name in names:
+            cells = []
+            for label in LABELS:
+                each = [row["found"]["maps"][name][label]["neurons"] for row in chosen]
+                cells.append(per_cent(interval(each, seeds)) if each else "")
+            lines.append((TITLES.get(name, f"{name[0].upper()}{name[1:]}"), *cells))
     return Table(
-        "One model with a block for each label: auROC, one score per neuron",
+        "One model with a block for each label, and simpler ways: auROC, one score per neuron",
         ("attribution", *LABELS),
         tuple(lines),
-        ("Per cent, mean over n recordings with the 95 % bootstrap interval.",),
+        (
+            "Per cent, mean over n recordings with the 95 % bootstrap interval. The encoding model "
+            "regresses each neuron on one label. The last line knows no label and trains nothing: "
+            "it is how much of each neuron lies in the principal components that encoders read.",
+        ),
     )
 
 

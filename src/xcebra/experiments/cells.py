@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
-from sklearn.metrics import r2_score
+from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.neighbors import KNeighborsRegressor
 
-from xcebra.encoder import embed
+from xcebra.encoder import Inputs, embed
 from xcebra.estimator import XCEBRA
+from xcebra.experiments.encoding import encoding_map
 from xcebra.experiments.sources import Cells, GridCells
 from xcebra.experiments.work import (
     MAPS,
@@ -42,6 +43,12 @@ from xcebra.tuning import (
 LABELS = ("position", "heading", "speed")
 # Maps of several labels: the default, and the paper's.
 COMPARED_MAPS = ("decoder-gradient, sparse", "inverted-gradient", "inverted-gradient, plain")
+# What simpler ways go by.
+SIMPLER = (
+    "encoding model, gradient",
+    "encoding model, variance explained",
+    "principal components, no label",
+)
 _READ = 0.2
 _NEIGHBOURS = 20
 _TIME_DIMS = 4
@@ -70,6 +77,13 @@ class SeveralLabels:
 
     data: Cells
     training: Training
+
+
+@dataclass(frozen=True)
+class Simpler:
+    """What can be had without an encoder: neurons regressed on each label alone, or no label."""
+
+    data: Cells
 
 
 @dataclass(frozen=True)
@@ -132,6 +146,22 @@ def _(item: SeveralLabels) -> dict[str, Any]:
             for name, amap in maps.items()
         },
     }
+
+
+@measure.register
+def _(item: Simpler) -> dict[str, Any]:
+    recording = item.data.make()
+    # How much of each neuron lies in the components that encoders read: no label has a part in it.
+    inputs = Inputs.measure(recording, recording.epochs, project=True)
+    within = np.square(inputs.loadings).sum(axis=1)
+    found: dict[str, Any] = {name: {} for name in SIMPLER}
+    for label in LABELS:
+        truth = recording.ground_truth[label]
+        amap, explained = encoding_map(recording, recording.labels[label], samples_of(recording))
+        ways = zip(SIMPLER, (amap.block("label"), explained, within), strict=True)
+        for name, score in ways:
+            found[name][label] = {"neurons": float(roc_auc_score(truth, score))}
+    return {"maps": found}
 
 
 @measure.register
