@@ -1,14 +1,13 @@
 """Work on simulated and real cells, small but done: from spike times to separated scores."""
 
-import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.ndimage import gaussian_filter1d
 from typer.testing import CliRunner
 
+from examples.grid_cells import write_recording
 from xcebra.cli import app
 from xcebra.experiments.cells import (
     SIMPLER,
@@ -19,7 +18,7 @@ from xcebra.experiments.cells import (
     Simpler,
 )
 from xcebra.experiments.figures import FIGURES
-from xcebra.experiments.sources import Cells, GridCells
+from xcebra.experiments.sources import Cells
 from xcebra.experiments.timing import FitTiming, compare
 from xcebra.experiments.work import Fit, Training, measure
 
@@ -31,32 +30,8 @@ N_GRID, N_OTHER = 14, 6
 @pytest.fixture(scope="module")
 def public(tmp_path_factory):
     """A file as the public ones are: grid cells, cells that fire at random, and a rat that runs."""
-    rng = np.random.default_rng(0)
-    t = 9939 + np.arange(0, 600, 0.01)
-    velocity = gaussian_filter1d(rng.standard_normal((len(t), 2)), 60, axis=0)
-    velocity *= 0.3 / np.sqrt(np.square(velocity).sum(axis=1).mean())
-    # Reflected by the walls of a box of 1.5 m.
-    position = np.abs((np.cumsum(0.01 * velocity, axis=0) + 0.75) % 3 - 1.5) - 0.75
-    angles = np.deg2rad([0, 60, 120]) + 0.2
-    waves = 4 * np.pi / np.sqrt(3) / 0.5 * np.column_stack([np.cos(angles), np.sin(angles)])
-    spikes = {}
-    for cell in range(N_GRID + N_OTHER):
-        phase = rng.uniform(0, 0.5, size=2)
-        field = np.maximum(0, np.cos((position + phase) @ waves.T).sum(axis=1) / 3)
-        rate = 20 * field**1.5 if cell < N_GRID else np.full(len(t), 4.0)
-        n = rng.poisson(0.01 * rate)
-        spikes[cell] = np.sort(np.repeat(t, n) + rng.uniform(0, 0.01, size=n.sum()))
     path = tmp_path_factory.mktemp("public") / "rat_s_grid_modules_1.npz"
-    np.savez(
-        path,
-        spikes_mod1=np.array(spikes, dtype=object),
-        t=t,
-        x=position[:, 0],
-        y=position[:, 1],
-        z=np.zeros(len(t)),
-        azimuth=np.arctan2(velocity[:, 1], velocity[:, 0]) % (2 * np.pi),
-    )
-    return GridCells(str(path), hashlib.sha256(path.read_bytes()).hexdigest(), "s", (1,))
+    return write_recording(path, seconds=600, n_grid=N_GRID, n_other=N_OTHER)
 
 
 def test_a_control_is_its_cell_moved_in_time(public):
