@@ -1,6 +1,7 @@
 """Work on simulated and real cells, small but done: from spike times to separated scores."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +22,19 @@ from xcebra.experiments.figures import FIGURES
 from xcebra.experiments.sources import Cells
 from xcebra.experiments.timing import FitTiming, compare
 from xcebra.experiments.work import Fit, Training, measure
+from xcebra.sweep import key
 
 HYBRID = Training("hybrid contrastive", steps=100)
 FEW = Cells(n_cells=8, n_steps=2500, seed=300)
 N_GRID, N_OTHER = 14, 6
+FULL = ["PATH", "--rat", "s", "--module", "1", "--sha256", "DIGEST"]
 
 
 @pytest.fixture(scope="module")
 def public(tmp_path_factory):
     """A file as the public ones are: grid cells, cells that fire at random, and a rat that runs."""
     path = tmp_path_factory.mktemp("public") / "rat_s_grid_modules_1.npz"
-    return write_recording(path, seconds=600, n_grid=N_GRID, n_other=N_OTHER)
+    return write_recording(path, seconds=1800, n_grid=N_GRID, n_other=N_OTHER)
 
 
 def test_a_control_is_its_cell_moved_in_time(public):
@@ -47,6 +50,16 @@ def test_a_control_is_its_cell_moved_in_time(public):
         np.testing.assert_allclose(spectra[0], spectra[1], atol=1e-2)
     assert rec.neuron_names[n] == "module 1 cell 0 moved"
     assert len(rec.epochs) > 5
+
+
+def test_a_recording_is_known_by_what_it_holds_not_by_where_it_lies(public):
+    elsewhere = replace(public, path="/elsewhere.npz", rat="S", sha256=public.sha256.upper())
+    assert key(Decoding(public, HYBRID)) == key(Decoding(elsewhere, HYBRID))
+    assert key(Decoding(public, HYBRID)) != key(Decoding(replace(public, day=1), HYBRID))
+    assert public.make().overlap == 0
+    fewer = replace(public, conjunctive=(0, 3)).make()
+    assert fewer.n_neurons == 2 * (N_GRID + N_OTHER - 2)
+    assert "module 1 cell 3" not in fewer.neuron_names
 
 
 def test_from_spike_times_to_a_separated_scatter_plot(public):
@@ -140,6 +153,8 @@ def test_a_fit_is_timed_with_the_maps_of_all_its_samples():
         (["PATH", "--rat", "s", "--module", "1"], "sha256"),
         (["PATH", "--rat", "s", "--module", "9", "--sha256", "DIGEST"], "module"),
         (["PATH", "--rat", "x", "--module", "1", "--sha256", "DIGEST"], "rat must be"),
+        ([*FULL, "--quick"], "leave quick out"),
+        ([*FULL, *(w for i in range(14) for w in ("--conjunctive", str(i)))], "are too few"),
     ],
 )
 def test_a_recording_that_cannot_be_used_is_told_before_any_fit(public, tmp_path, given, words):

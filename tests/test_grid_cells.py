@@ -443,7 +443,7 @@ def test_pickles_of_any_numpy_are_read(tmp_path, protocol, core):
         ({"module": [1, 1]}, r"several different ones, got \[1, 1\]"),
         ({"module": []}, "module must be"),
         ({"bin_size": 0}, "bin_size must be a number above 0, got 0"),
-        ({"bin_size": None}, "a number is None"),
+        ({"bin_size": None}, "bin_size is None; leave it out"),
         ({"bin_size": 2000.0}, "bin_size=2000 s is too long.*9939 to 12363 s.*1212 or less"),
         ({"smooth": -0.1}, "smooth must be a number of 0 or more, got -0.1"),
         ({"step": 0}, "step must be a whole number of 1 or more, got 0"),

@@ -143,10 +143,28 @@ def test_a_seed_is_a_recording_and_nobody_elses_numbers_change(cache):
     assert (other.neural != first.neural).any()
 
 
+def test_a_damaged_file_of_the_cache_is_simulated_again(cache):
+    first = navigation(1, n_steps=50, n_cells=2)
+    (kept,) = cache.glob("*-1-50-0.1.npz")
+    kept.write_bytes(b"no archive")
+    np.testing.assert_array_equal(navigation(1, n_steps=50, n_cells=2).neural, first.neural)
+    kept.write_bytes(kept.read_bytes()[:-40])
+    np.testing.assert_array_equal(navigation(1, n_steps=50, n_cells=2).neural, first.neural)
+
+
+def test_a_cache_that_cannot_be_written_is_told_before_any_work(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XCEBRA_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setattr(sys.modules[navigation.__module__], "_agent", None)
+    with pytest.raises(ValueError, match=r"cache' cannot be written.*XCEBRA_CACHE"):
+        navigation(1, n_steps=50, n_cells=2)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"seed": -1}, "seed.*-1"),
+        ({"seed": 2**33}, "seed must be below"),
         ({"n_steps": 1}, "n_steps.*2 or more.*1"),
         ({"n_cells": 2.5}, "n_cells.*whole.*2.5"),
         ({"interval": 0}, "interval.*above 0.*0"),

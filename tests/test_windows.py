@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from scipy.ndimage import gaussian_filter1d
 
 import xcebra
 from xcebra import XCEBRA, AttributionMap, Recording
@@ -12,6 +13,7 @@ from xcebra.caveats import ShortRecordingWarning, XcebraWarning
 from xcebra.epochs import Epochs
 from xcebra.jacobian import RELATIVE_CUTOFF
 from xcebra.planning import make_plan
+from xcebra.recording import overlap_of
 from xcebra.report import write_report
 from xcebra.settings import split_epochs
 
@@ -92,6 +94,60 @@ def test_no_window_of_training_reaches_into_what_is_held_out(rec):
     assert not seen["training"] & seen["held out"]
     assert min(seen["training"]) == 0
     assert max(seen["held out"]) == 3999
+
+
+@pytest.mark.parametrize(("window", "length"), [(4, 60), (3, 50)])
+def test_nothing_is_measured_on_what_is_held_out(window, length):
+    """Short epochs: with the offset that is chosen, other samples are held out than without."""
+    rng = np.random.default_rng(0)
+    borders = [(k * length, (k + 1) * length) for k in range(50)]
+    x = np.cumsum(rng.standard_normal((50 * length, 6)), axis=0)
+    params = XCEBRA(None, 2, window=window, random_state=0).get_params()
+    plan = make_plan(Recording(x, epochs=borders), params)
+    spoiled = x.copy()
+    spoiled[plan.held_out.indices()] = 1e6 * rng.standard_normal((plan.held_out.size, 6))
+    again = make_plan(Recording(spoiled, epochs=borders), params)
+    assert plan.held_out.pairs() == again.held_out.pairs()
+    np.testing.assert_array_equal(plan.inputs.mean, again.inputs.mean)
+    np.testing.assert_array_equal(plan.inputs.loadings, again.inputs.loadings)
+
+
+# Pairs in time
+
+
+def noise(width):
+    """What neurons that share nothing do, smoothed."""
+    x = np.random.default_rng(0).standard_normal((3000, 20))
+    return gaussian_filter1d(x, width, axis=0) if width else x
+
+
+@pytest.mark.parametrize("recipe", ["xcebra", "paper"])
+@pytest.mark.parametrize(("window", "width"), [(10, 0), (1, 2.0), (4, 1.0)])
+def test_noise_that_windows_or_smoothing_spread_is_not_learned(window, width, recipe):
+    rec = Recording(noise(width), overlap=overlap_of(width))
+    settings = {"window": window, "recipe": recipe, "steps": 40, "batch_size": 256}
+    model = XCEBRA(None, 3, random_state=0, progress=False, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", XcebraWarning)
+        model.fit(rec, label=[])
+    assert model.config_["time_offset"] >= window + overlap_of(width) >= 4
+    assert model.goodness_of_fit_["time"].learned is False
+
+
+def test_pairs_that_share_what_was_measured_are_refused(rec):
+    with pytest.raises(ValueError, match=r"time_offset=3 .*window=5 .*give time_offset=5 or more"):
+        XCEBRA(2, 2, window=5, time_offset=3).fit(rec.neural, rec.labels["z2"])
+    smoothed = Recording(noise(1.0), overlap=3)
+    with pytest.raises(ValueError, match=r"over 3 on either side.*give time_offset=4 or more"):
+        XCEBRA(None, 2, time_offset=2).fit(smoothed, label=[])
+
+
+def test_smoothing_is_known_to_the_recording():
+    assert [overlap_of(width) for width in (0, 0.25, 0.5, 1.0, 2.5)] == [0, 0, 1, 3, 9]
+    values, times = np.random.default_rng(0).standard_normal((200, 3)), 0.1 * np.arange(200)
+    read = xcebra.read({"neural": (times, values)}, neural="neural", smooth=0.2)
+    assert read.overlap == 7
+    assert xcebra.read({"neural": (times, values)}, neural="neural").overlap == 0
 
 
 def test_short_epochs_are_told_and_the_last_ones_held_out():

@@ -369,6 +369,9 @@ def reproduce(
     module: Annotated[
         list[int] | None, typer.Option(help="Of grid cells; may be repeated.")
     ] = None,
+    conjunctive: Annotated[
+        list[int] | None, typer.Option(help="Cell of the module to leave out; may be repeated.")
+    ] = None,
     sha256: Annotated[str | None, typer.Option(help="Digest of the recording.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
@@ -385,7 +388,7 @@ def reproduce(
             jobs=jobs,
             dask=dask,
             progress=not quiet,
-            data=_grid_cells(path, rat, day, module, sha256),
+            data=_grid_cells(path, rat, day, module, conjunctive, sha256),
         )
         for each in written:
             typer.echo(each)
@@ -396,16 +399,16 @@ def _grid_cells(
     rat: str | None,
     day: int | None,
     module: list[int] | None,
+    conjunctive: list[int] | None,
     sha256: str | None,
 ) -> GridCells | None:
     """The public recording asked for; None if nothing was said of one."""
-    if path is None and not any((rat, day, module, sha256)):
+    if path is None and not any((rat, day, module, conjunctive, sha256)):
         return None
     if path is None or rat is None or not module:
         raise ValueError("grid-cells needs PATH, --rat and --module, and --sha256 of the file")
-    found = GridCells(str(path.resolve()), sha256, rat, tuple(module), day)
-    found.make()  # whatever is wrong with it is told before any fit
-    return found
+    left_out = tuple(conjunctive or ())
+    return GridCells(str(path.resolve()), sha256, rat, tuple(module), day, left_out)
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def lasts(encoder: Encoder, recording: Recording, epochs: Epochs) -> bool:
     ratio of that over two samples to that over one is free of it. Windows that have no sample in
     common are a window's length apart, which is further than `around` looks.
     """
-    apart = encoder.window
+    apart = encoder.window + recording.overlap
     times = epochs.indices()
     times = times[times + 2 * apart < epochs.stop_of(times)]
     times = times[:: max(1, len(times) // _JUDGED)]
@@ -248,7 +248,7 @@ def lasts(encoder: Encoder, recording: Recording, epochs: Epochs) -> bool:
     over_one, directions = torch.linalg.eigh((one + one.T) / 2)
     over_two = (directions * (two @ directions)).sum(dim=0)
     known = over_one > _LEAST_CORRELATED
-    least = _LASTING ** (2 * apart / sum(_reach(encoder)))
+    least = _LASTING ** (2 * apart / sum(_reach(encoder, recording)))
     return bool(known.any() and (over_two[known] > least * over_one[known]).all())
 
 
@@ -261,15 +261,16 @@ def around(encoder: Encoder, recording: Recording) -> Points:
     """Mean of the embedding just before and just after, read from other samples than this one."""
 
     def points(times: IntArray, epochs: Epochs) -> Tensor:
-        before, after = epochs.neighbours(times, *_reach(encoder))
+        before, after = epochs.neighbours(times, *_reach(encoder, recording))
         return (_embedded(encoder, recording, before) + _embedded(encoder, recording, after)) / 2
 
     return points
 
 
-def _reach(encoder: Encoder) -> tuple[int, int]:
-    """How far back and ahead the nearest window lies that leaves a sample out."""
-    return encoder.window - encoder.window // 2, encoder.window // 2 + 1
+def _reach(encoder: Encoder, recording: Recording) -> tuple[int, int]:
+    """How far back and ahead the nearest window lies that shares nothing with a sample."""
+    half, more = encoder.window // 2, recording.overlap
+    return encoder.window - half + more, half + 1 + more
 
 
 def _activity(encoder: Encoder, recording: Recording, times: IntArray) -> Tensor:

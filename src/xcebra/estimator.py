@@ -524,7 +524,13 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             given = X.epochs if epochs is None else epochs
             neural, names = X.neural, X.neuron_names
             validate_data(self, neural[:1], reset=reset, ensure_all_finite=False)
-            return Recording(neural, named_labels, given, names)  # type: ignore[arg-type]
+            return Recording(
+                neural,
+                named_labels,
+                given,  # type: ignore[arg-type]
+                names,
+                overlap=X.overlap,
+            )
         if label is not None:
             raise ValueError(f"label={label!r} chooses from a Recording; pass arrays as y instead")
         checked = validate_data(

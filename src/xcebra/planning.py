@@ -146,10 +146,14 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     labels = [delayed(label, specs[label.name].delay, whole) for label in as_given]
     blocks = settings.resolve_blocks(params, labels, recording.n_neurons)
     labels.sort(key=lambda label: list(blocks).index(label.name))
-    offset = params["time_offset"] or recipe.time_offset
-    # The offset may yet be chosen from the data; whatever it is, one sample is the least.
     window = int(params["window"] or 1)
-    training, _ = settings.split_epochs(whole, offset or 1, window)
+    # Samples closer than this share their noise, which pairs in time would then learn.
+    least = window + recording.overlap
+    offset = params["time_offset"] or (recipe.time_offset and max(least, recipe.time_offset))
+    if offset is not None and offset < least and "time" in blocks:
+        settings.refuse_offset(offset, window, recording.overlap)
+    # The offset may yet be chosen from the data; whatever it is, this is the least.
+    training, _ = settings.split_epochs(whole, offset or least, window)
     batch_size = settings.resolve_batch_size(params["batch_size"], recipe, training.size)
     inputs = Inputs.measure(recording, training, project=recipe.project)
     _report_silent(inputs, recording.neuron_names)
@@ -158,9 +162,13 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         signals = [_label_series(each) for each in labels if each.kind != "discrete"]
         if "time" in blocks:
             signals.append(recording.rows)
-        # Windows that overlap share their noise, which pairs in time would then learn.
-        offset = max(window, choose_offset(series, training, batch_size, signals))
+        offset = max(least, choose_offset(series, training, batch_size, signals))
+    measured_on = training
     training, held_out = settings.split_epochs(whole, offset, window)
+    if held_out is not None and np.isin(held_out.indices(), measured_on.indices()).any():
+        # A longer offset can hold out other epochs; nothing may be known of them.
+        inputs = Inputs.measure(recording, training, project=recipe.project)
+        series = _series(recording, inputs, labels, blocks, params["time_on"])
     for label in labels:
         if _n_pairs(label, training, offset) == 0:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,13 @@ from numpy.typing import NDArray
 from xcebra.epochs import Epochs
 
 _CHUNK_BYTES = 32 * 2**20
+# Noise smoothed by a Gaussian is correlated by exp(-4), 2 %, at four standard deviations.
+_SHARED_WITHIN = 4.0
+
+
+def overlap_of(width: float) -> int:
+    """How many samples on either side share noise, smoothed by a Gaussian of ``width`` samples."""
+    return max(0, math.ceil(_SHARED_WITHIN * width - 1e-6) - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +41,9 @@ class Recording:
         is connected to it.
     time : array-like of shape (n_times,), optional
         Seconds of each sample, increasing.
+    overlap : int
+        How many samples before and after a sample share what was measured in it, because activity
+        was smoothed; `overlap_of` tells. Pairs in time lie further apart.
 
     Raises
     ------
@@ -47,6 +58,7 @@ class Recording:
     latents: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     ground_truth: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     time: NDArray[np.float64] | None = None
+    overlap: int = 0
 
     def __post_init__(self) -> None:
         problems: list[str] = []

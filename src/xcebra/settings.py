@@ -260,6 +260,17 @@ def split_epochs(epochs: Epochs, offset: int, window: int = 1) -> tuple[Epochs, 
     return training.inside(window), held_out
 
 
+def refuse_offset(offset: int, window: int, overlap: int) -> None:
+    """Raise because pairs in time would share what was measured."""
+    why = [f"window={window} reads {window} samples"] if window > 1 else []
+    why += [f"smoothing spreads each sample over {overlap} on either side"] if overlap else []
+    raise ValueError(
+        f"time_offset={offset} is too short: {' and '.join(why)}, so that pairs in time would "
+        f"share their noise and learn it; give time_offset={window + overlap} or more, or leave it "
+        "out"
+    )
+
+
 def _spans(offset: int, window: int) -> str:
     apart = f"time_offset={offset} samples apart"
     return apart if window == 1 else f"{apart} and read from window={window} samples each"

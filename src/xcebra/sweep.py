@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import partial
 from importlib.metadata import version
 from multiprocessing import resource_tracker
@@ -98,9 +98,16 @@ class RowFile:
 
 
 def key(item: Any) -> str:
-    """What an item is known by: a digest of its kind and its values."""
-    told = json.dumps([type(item).__name__, asdict(item)], sort_keys=True)
+    """What an item is known by: a digest of its kind and of the values that are compared."""
+    told = json.dumps([type(item).__name__, _compared(item)], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _compared(value: Any) -> Any:
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    compared = [each.name for each in fields(value) if each.compare]
+    return {name: _compared(getattr(value, name)) for name in compared}
 
 
 def sweep(

@@ -19,7 +19,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from xcebra.checks import choice, number, raise_if
 from xcebra.datasets.unpickling import plain_array, plain_number, told, unpickled
-from xcebra.recording import Recording
+from xcebra.recording import Recording, overlap_of
 
 Array = NDArray[np.float64]
 Stretch = tuple[float, float]
@@ -74,7 +74,7 @@ def grid_cells(
     step : int
         Keep every so many bins, after smoothing.
     least_speed : float
-        Metres per second below which a sample belongs to no epoch; 0 keeps them all.
+        Metres per second below which a sample belongs to no epoch; 0 keeps all that are tracked.
     speed_smooth : float
         Standard deviation, in seconds, of the Gaussian that smooths position for the speed.
     conjunctive : array-like of bool (n_cells,) or of int, or mapping of int to these, optional
@@ -102,6 +102,10 @@ def grid_cells(
     read afterwards. Even then no name in a pickle is looked up: stand-ins take what makes up an
     array, and anything but dicts, lists, numbers and arrays of numbers is refused.
 
+    Smoothing spreads spikes over about four of its standard deviations: samples that are closer
+    share them, which the recording knows (``overlap``), so that pairs in time are further apart.
+    Every 20th bin (``step=20``) shares nothing with the next.
+
     Samples cover the open field only, and smoothing ends at its borders. Slow samples and those
     without tracking stay in the recording, so that time runs evenly and other limits can be tried,
     but no epoch holds them, and what is outside of epochs is not used in a fit. Give the recording
@@ -124,8 +128,13 @@ def grid_cells(
     number(problems, "smooth", smooth, least=0)
     number(problems, "least_speed", least_speed, least=0)
     number(problems, "speed_smooth", speed_smooth, least=0)
-    if any(each is None for each in (bin_size, step, smooth, least_speed, speed_smooth)):
-        problems.append("a number is None; leave it out for its usual value")
+    given = {"bin_size": bin_size, "smooth": smooth, "step": step}
+    given |= {"least_speed": least_speed, "speed_smooth": speed_smooth}
+    problems += [
+        f"{name} is None; leave it out for its usual value"
+        for name, value in given.items()
+        if value is None
+    ]
     modules = _modules(problems, module)
     stretches = _stretches(problems, rat, day)
     raise_if(problems)
@@ -162,6 +171,7 @@ def grid_cells(
         epochs,  # type: ignore[arg-type]
         tuple(cells),
         time=np.concatenate([centres[::step] for centres in clocks]),
+        overlap=overlap_of(smooth / (bin_size * step)),
     )
 
 
@@ -249,7 +259,7 @@ def _checked_bytes(path: str | os.PathLike[str], sha256: str | None) -> bytes:
         raise ValueError(
             f"{path}: was not opened, as sha256 is missing. Its spike times are pickled objects, "
             f"and a pickle can run code. Its digest is {found}; compare it with a source that you "
-            f"trust, then pass sha256={found!r}"
+            f"trust, then pass sha256={found!r} (--sha256 on the command line)"
         )
     if sha256.lower() != found:
         raise ValueError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,12 +75,15 @@ def navigation(
     is kept in the folder that ``XCEBRA_CACHE`` names, else in ``~/.cache/xcebra``.
 
     Place cells are differences of Gaussians 0.2 m wide, grid cells rectified cosines in two modules
-    (0.3 and 0.4 m, turned by 0.1 rad). The toolbox has only one speed cell, a line through the
-    origin; ours have their own gains (0.5 to 1.5) and thresholds (0 to 0.8 of its fast speed),
-    since a hundred copies of a neuron could not be told apart.
+    with wavelengths of 0.3 and 0.4 m, turned by 0.1 rad (fields then lie 0.35 and 0.46 m apart).
+    The toolbox has only one speed cell, a line through the origin; ours have their own gains (0.5
+    to 1.5) and thresholds (0 to 0.8 of its fast speed), since a hundred copies of a neuron could
+    not be told apart.
     """
     problems: list[str] = []
     number(problems, "seed", seed, least=0, whole=True)
+    if not problems and seed >= 2**32:
+        problems.append(f"seed must be below 2**32 = {2**32}, got {seed}")
     number(problems, "n_steps", n_steps, least=2, whole=True)
     number(problems, "n_cells", n_cells, least=1, whole=True)
     number(problems, "interval", interval, least=0, above=True)
@@ -112,11 +116,12 @@ def navigation(
 def _path(seed: int, n_steps: int, interval: float) -> dict[str, Array]:
     """Position, heading and speed over time, simulated once."""
     ratinabox = _toolbox()
-    name = f"path-{version('ratinabox')}-{seed}-{n_steps}-{interval:g}.npz"
-    kept = Path(os.environ.get("XCEBRA_CACHE", "~/.cache/xcebra")).expanduser() / name
-    if kept.exists():
-        with np.load(kept, allow_pickle=False) as file:
-            return {label: file[label] for label in ("position", "heading", "speed")}
+    name = f"path-{version('ratinabox')}-{seed}-{n_steps}-{float(interval)!r}.npz"
+    kept = _cache() / name
+    # A damaged file is as good as none.
+    damaged = suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+    with damaged, kept.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        return {label: file[label] for label in ("position", "heading", "speed")}
     with _global_seed(seed):
         agent = _agent(ratinabox, interval)
         for _ in range(n_steps):
@@ -126,10 +131,25 @@ def _path(seed: int, n_steps: int, interval: float) -> dict[str, Array]:
         "heading": np.array(agent.history["head_direction"]),
         "speed": np.linalg.norm(agent.history["vel"], axis=1)[:, None],
     }
-    kept.parent.mkdir(parents=True, exist_ok=True)
     with atomically(kept) as temporary, open(temporary, "wb") as file:
         np.savez(file, **path)
     return path
+
+
+def _cache() -> Path:
+    """Where paths are kept, before any time is spent on one."""
+    folder = Path(os.environ.get("XCEBRA_CACHE", "~/.cache/xcebra")).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        usable = os.access(folder, os.W_OK)
+    except OSError:
+        usable = False
+    if not usable:
+        raise ValueError(
+            f"{str(folder)!r} cannot be written, and simulated paths are kept there; set "
+            "XCEBRA_CACHE to a folder that can"
+        )
+    return folder
 
 
 def _rates(labels: dict[str, Array], n_cells: int, rng: np.random.Generator) -> Array:

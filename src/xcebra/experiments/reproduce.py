@@ -62,6 +62,8 @@ def reproduce(
         problems.append(f"{GRID_CELLS!r} needs a public recording: give its path, rat and module")
     elif name != GRID_CELLS and data is not None:
         problems.append(f"{name!r} is of simulated data; a recording is for {GRID_CELLS!r} alone")
+    elif name == GRID_CELLS and quick:
+        problems.append(f"{GRID_CELLS!r} has five fits and nothing quicker; leave quick out")
     raise_if(problems)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"folder={str(folder)!r} is a file; name a folder for the results")
@@ -70,6 +72,8 @@ def reproduce(
     rows = RowFile(folder / ROWS)
     found: Sequence[Row]
     if run:
+        if data is not None:
+            data.make()  # whatever is wrong with it is told before any fit
         if name in ALONE and dask is None:
             jobs = jobs or 1
         found = sweep(measure, items, rows, jobs=jobs, dask=dask, progress=progress)

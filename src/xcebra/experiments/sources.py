@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -76,15 +76,23 @@ class GridCells:
     """A public recording of grid cells, with a control for each: itself, moved in time.
 
     A control keeps its cell's spikes and their rhythm, and has nothing to do with where the rat is.
+    Samples are so far apart that smoothing does not spread spikes from one to the next. A recording
+    is known by the file's digest, wherever the file lies.
     """
 
-    path: str
+    path: str = field(compare=False)
     sha256: str | None
     rat: str
     module: tuple[int, ...]
     day: int | None = None
-    step: int = 5
+    conjunctive: tuple[int, ...] = ()
+    step: int = 20
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rat", self.rat.lower())
+        if self.sha256 is not None:
+            object.__setattr__(self, "sha256", self.sha256.lower())
 
     def make(self) -> Recording:
         """Read it, and add the controls."""
@@ -94,8 +102,14 @@ class GridCells:
             module=self.module,
             day=self.day,
             sha256=self.sha256,
+            conjunctive=self.conjunctive or None,
             step=self.step,
         )
+        if 2 * rec.n_neurons < self.n_latents:
+            raise ValueError(
+                f"{self.path}: {rec.n_neurons} cells and as many controls are too few for "
+                f"{self.n_latents} latents; give more modules"
+            )
         rng = np.random.default_rng(self.seed)
         margin = rec.n_times // 10
         shifts = rng.integers(margin, rec.n_times - margin, size=rec.n_neurons)

@@ -16,7 +16,7 @@ from xcebra.epochs import Epochs
 from xcebra.formats import clock
 from xcebra.formats.contents import Contents, Entry, Floats, Intervals, Series, Spikes
 from xcebra.labels import jumps_like_angle
-from xcebra.recording import Recording
+from xcebra.recording import Recording, overlap_of
 
 NEURAL = "neural"
 # A series with more columns than this is not taken for a label unless it is asked for.
@@ -51,6 +51,7 @@ def assemble(
     within = _intervals(contents, epochs)
     extra = contents.extra if activity_names == [contents.extra.get("of")] else {}
     spoken = f"{contents.origin}: {_spell(activity_names)}"
+    overlap = 0
     try:
         series, found = _activity(
             activity, given, within, extra.get("epochs") if epochs is None else epochs, bin_size
@@ -59,6 +60,7 @@ def assemble(
             if series.times is None:
                 raise ValueError("has no times: smooth is in seconds and needs them")
             series = clock.smoothed(series, found, smooth)
+            overlap = overlap_of(smooth / series.interval)
     except ValueError as error:
         raise ValueError(f"{spoken} {error}") from None
     values = {}
@@ -83,6 +85,7 @@ def assemble(
             extra.get("latents", {}) if whole else {},
             extra.get("ground_truth", {}),
             series.times,
+            overlap,
         )
     except ValueError as error:
         raise ValueError(f"{contents.origin}: {error}") from None
