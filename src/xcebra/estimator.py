@@ -274,7 +274,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_times, n_neurons), DataFrame or Recording
         epochs : list of (start, stop), optional
-            Checked; every row is embedded, inside an epoch or not.
+            Windows do not reach across their borders. Every row is embedded, in an epoch or not.
 
         Returns
         -------
