@@ -110,7 +110,7 @@ def grid_cells(rows: Sequence[Row]) -> dict[str, Figure]:
     for at, (name, title) in enumerate((("label", "position's block"), ("time", "time block"))):
         where = grid[1, 6 + 3 * at : 9 + 3 * at]
         _cloud(figure.add_subplot(where, projection="3d"), found, name, title)
-    ax = figure.add_subplot(grid[2, 0:6])
+    ax = figure.add_subplot(grid[2, 0:5])
     ax.imshow(_image(found["over_time"]), aspect="auto", cmap="magma", interpolation="nearest")
     first = int(np.sum(found["real"]))
     ax.axhline(first - 0.5, color="white", lw=0.8)
