@@ -13,9 +13,9 @@ INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/.plot
 	$(PYTHON) examples/demo.py
 
-# A process for each core; the tests of a file stay together, since they share what is slow to make.
+# A process for each core, half of the files each; who is done first takes over from the other.
 test: .venv/.test
-	$(PYTHON) -m pytest -n logical --dist loadfile
+	$(PYTHON) -m pytest -n logical --dist worksteal
 
 slow: .venv/.test
 	$(PYTHON) -m pytest -m slow
