@@ -13,9 +13,8 @@ INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/.plot
 	$(PYTHON) examples/demo.py
 
-# A process for each core, half of the files each; who is done first takes over from the other.
 test: .venv/.test
-	$(PYTHON) -m pytest -n logical --dist worksteal
+	$(PYTHON) -m pytest
 
 slow: .venv/.test
 	$(PYTHON) -m pytest -m slow

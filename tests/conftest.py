@@ -3,10 +3,6 @@
 import os
 
 os.environ["MPLBACKEND"] = "Agg"
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Processes side by side share the cores out, as do those that tests start.
-    share = (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    os.environ["OMP_NUM_THREADS"] = str(max(1, share))
 
 from jaxtyping import install_import_hook
 
