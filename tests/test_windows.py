@@ -143,6 +143,9 @@ def test_pairs_that_share_what_was_measured_are_refused(rec):
 
 
 def test_smoothing_is_known_to_the_recording():
+    for wrong in (-1, 0.5, None):
+        with pytest.raises(ValueError, match=f"overlap must be a whole number.* got {wrong}"):
+            Recording(noise(0), overlap=wrong)
     assert [overlap_of(width) for width in (0, 0.25, 0.5, 1.0, 2.5)] == [0, 0, 1, 3, 9]
     values, times = np.random.default_rng(0).standard_normal((200, 3)), 0.1 * np.arange(200)
     read = xcebra.read({"neural": (times, values)}, neural="neural", smooth=0.2)

@@ -227,8 +227,8 @@ def lasts(encoder: Encoder, recording: Recording, epochs: Epochs) -> bool:
     """Whether every latent outlasts a sample, or what its window spans, noise apart.
 
     Noise that is new at every sample lowers all correlations over time by the same factor; the
-    ratio of that over two samples to that over one is free of it. Windows that have no sample in
-    common are a window's length apart, which is further than `around` looks.
+    ratio of that over two samples to that over one is free of it. Windows that have nothing in
+    common are their length and the recording's overlap apart, further than `around` looks.
     """
     apart = encoder.window + recording.overlap
     times = epochs.indices()

@@ -80,6 +80,10 @@ class Recording:
                 f"neuron_names has {len(names)} entries, but there are {n_neurons} neurons"
             )
         time = None if self.time is None else _check_time(self.time, n_times, problems)
+        if not isinstance(self.overlap, int | np.integer) or self.overlap < 0:
+            problems.append(
+                f"overlap must be a whole number of samples, 0 or more, got {self.overlap!r}"
+            )
         if problems:
             raise ValueError("; ".join(problems))
         set_ = object.__setattr__
