@@ -65,6 +65,10 @@ class IllConditionedWarning(XcebraWarning):
     """Inverses of the encoder's Jacobian magnify its errors."""
 
 
+class DisagreementWarning(XcebraWarning):
+    """A map and an encoding model of the label alone rank the neurons in opposite ways."""
+
+
 def warn(message: str, category: type[XcebraWarning]) -> None:
     """Give a warning of one of the categories above."""
     warnings.warn(message, category, stacklevel=3)

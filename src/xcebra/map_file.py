@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 
 from xcebra.maps import AttributionMap, Steps
+from xcebra.second_opinion import SecondOpinion
 from xcebra.significance import Connections
 from xcebra.storage import atomically
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 _KIND = "xcebra-map"
 _FORMAT_VERSION = 1
 _ATTRIBUTION = "attribution"
+# Attribute that describes the second opinions: for each label the unit of the rate and the name of
+# the usual score.
+_OPINIONS = "opinions"
 # Names in the file of what a test finds; blocks that were not tested have NaN.
 _TESTED = {"share": "share", "share_low": "low", "share_high": "high", "p_value": "p_values"}
 
@@ -47,7 +51,10 @@ def to_xarray(amap: AttributionMap) -> Dataset:
 
 
 def to_pandas(amap: AttributionMap) -> DataFrame:
-    """One row per neuron: columns by block (``"score"``, and what a test found), then by latent."""
+    """One row per neuron: columns by block (``"score"``, and what a test found), then by latent.
+
+    The second opinion comes last: ``"rate"``, and by label ``"encoding"`` and the usual score.
+    """
     try:
         import pandas
     except ImportError as error:
@@ -60,8 +67,20 @@ def to_pandas(amap: AttributionMap) -> DataFrame:
         columns += [(told, name) for name in amap.connections]
         data += [getattr(found, field) for found in amap.connections.values()]
     columns += [("value", name) for name in amap.latent_names]
+    data.append(amap.values)
+    unknown = np.full(len(amap.neuron_names), np.nan)
+    for opinion in list(amap.opinions.values())[:1]:  # the rate is the same for all labels
+        columns.append(("rate", ""))
+        data.append(opinion.rate)
+    for name, opinion in amap.opinions.items():
+        columns.append(("encoding", name))
+        data.append(unknown if opinion.encoding is None else opinion.encoding)
+    for name, opinion in amap.opinions.items():
+        if opinion.usual is not None:
+            columns.append((str(opinion.usual_name), name))
+            data.append(opinion.usual)
     return pandas.DataFrame(
-        np.column_stack([*data, amap.values]),
+        np.column_stack(data),
         index=pandas.Index(amap.neuron_names, name="neuron"),
         columns=pandas.MultiIndex.from_tuples(columns),
     )
@@ -170,6 +189,7 @@ def _read(opened: Any, file: Any) -> AttributionMap:
         for i, name in enumerate(names):
             if not np.isnan(tables[0][:, i]).all():
                 tested[name] = Connections(*(table[:, i] for table in tables))
+    opinions = _read_opinions(file, names)
     made = json.loads(_attribute(file, "made"))
     called = tuple(words("neuron")), tuple(words("latent"))
 
@@ -181,7 +201,28 @@ def _read(opened: Any, file: Any) -> AttributionMap:
     if "lag" in file:
         both = zip(file["lag_value"][...], file["lag_score"][...], strict=True)
         lags = dict(zip(file["lag"][...].tolist(), (one(*each) for each in both), strict=True))
-    return one(file["value"][...], scores, steps=steps, connections=tested, lags=lags)
+    return one(
+        file["value"][...], scores, steps=steps, connections=tested, lags=lags, opinions=opinions
+    )
+
+
+def _read_opinions(file: Any, blocks: list[str]) -> dict[str, SecondOpinion]:
+    """The second opinions; none in files of version 0.3.0 and earlier."""
+    described = json.loads(_attribute(file, _OPINIONS) or "{}")
+
+    def known(variable: str, name: str) -> Any:
+        values = file[variable][:, blocks.index(name)]
+        return None if np.isnan(values).all() else values
+
+    return {
+        name: SecondOpinion(
+            rate=file["rate"][...],
+            encoding=known("encoding", name),
+            usual=known("usual", name),
+            **names,
+        )
+        for name, names in described.items()
+    }
 
 
 def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -204,6 +245,15 @@ def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
         for told, field in _TESTED.items():
             each = [getattr(amap.connections.get(b), field, untested) for b in amap.blocks]
             variables[told] = (("neuron", "block"), np.column_stack(each))
+    if amap.opinions:
+        unknown = np.full(len(amap.neuron_names), np.nan)
+        given = [amap.opinions.get(b) for b in amap.blocks]
+        # The same for all labels: it does not depend on them.
+        variables["rate"] = (("neuron",), next(iter(amap.opinions.values())).rate)
+        for field in ("encoding", "usual"):
+            each = [getattr(opinion, field, None) for opinion in given]
+            table = np.column_stack([unknown if e is None else e for e in each])
+            variables[field] = (("neuron", "block"), table)
     if amap.lags:
         maps = amap.lags.values()
         scores = [[each.scores[b] for b in amap.blocks] for each in maps]
@@ -217,8 +267,15 @@ def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _attributes(amap: AttributionMap) -> dict[str, Any]:
-    return {
+    attributes = {
         "kind": _KIND,
         "format_version": _FORMAT_VERSION,
         "made": json.dumps(dict(amap.made)),
     }
+    if amap.opinions:
+        described = {
+            name: {"rate_unit": opinion.rate_unit, "usual_name": opinion.usual_name}
+            for name, opinion in amap.opinions.items()
+        }
+        attributes[_OPINIONS] = json.dumps(described)
+    return attributes

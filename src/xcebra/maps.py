@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
+from xcebra import second_opinion
 from xcebra.epochs import Epochs, IntArray
+from xcebra.second_opinion import Disagreement, SecondOpinion
 from xcebra.significance import Connections
 
 if TYPE_CHECKING:
@@ -136,6 +138,8 @@ class AttributionMap:
     lags : mapping of int to AttributionMap
         Where the encoder reads several samples, the map of each: samples from the point's own, or
         places in a module's window. ``values`` are norms over them. The decoder has none.
+    opinions : mapping of str to SecondOpinion
+        For each label that was at hand, what simple scores of the label alone say of every neuron.
 
     Examples
     --------
@@ -160,13 +164,14 @@ class AttributionMap:
     steps: Steps | None = None
     connections: Mapping[str, Connections] = field(default_factory=dict)
     lags: Mapping[int, AttributionMap] = field(default_factory=dict)
+    opinions: Mapping[str, SecondOpinion] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         # Copies: neither the caller's later changes nor its right to make them are touched.
         set_(self, "values", _frozen(self.values))
         set_(self, "scores", {name: _frozen(score) for name, score in self.scores.items()})
-        for name in ("scores", "blocks", "made", "connections", "lags"):
+        for name in ("scores", "blocks", "made", "connections", "lags", "opinions"):
             set_(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @classmethod
@@ -239,6 +244,53 @@ class AttributionMap:
         order = np.argsort(-score, kind="stable")
         return [(self.neuron_names[i], float(score[i])) for i in order]
 
+    def agreement(self, name: str) -> float | None:
+        """Whether the map ranks the neurons as an encoding model of the label alone does.
+
+        Parameters
+        ----------
+        name : str
+            A block.
+
+        Returns
+        -------
+        float or None
+            Spearman correlation over neurons of the block's scores with the held-out R^2 of the
+            label alone; a negative R^2 counts as 0. None where it cannot be computed: for blocks
+            that are not a label's, maps made without the labels, and very short recordings.
+        """
+        scores = self.block(name)
+        opinion = self.opinions.get(name)
+        return None if opinion is None else second_opinion.agreement(scores, opinion)
+
+    def disagreements(self, name: str) -> list[Disagreement]:
+        """Neurons that are high by the map and low by the encoding model, or the other way round.
+
+        Parameters
+        ----------
+        name : str
+            A block.
+
+        Returns
+        -------
+        list of Disagreement
+            Each with the neuron's name and what its disagreement may mean; the neurons whose ranks
+            differ most come first. Empty for a block without a second opinion.
+
+        Notes
+        -----
+        High by the map means `significant`; if the block was not tested, in the top quarter of the
+        scores, and low means in the lower half. High by the encoding model means in the top quarter
+        with an R^2 above 0.02, low means an R^2 of 0 or less.
+        """
+        scores = self.block(name)
+        if name not in self.opinions:
+            return []
+        connected = self.significant(name) if name in self.connections else None
+        return second_opinion.disagreements(
+            name, self.neuron_names, scores, self.opinions[name], connected
+        )
+
     # What follows needs the map of every time step.
 
     def signed(self) -> Array:
@@ -271,7 +323,7 @@ class AttributionMap:
     def aggregated(self, aggregate: str) -> AttributionMap:
         """The same map with another aggregate over time: mean, max, sum or median."""
         made = self._remade(self._steps("aggregated"), aggregate)
-        return replace(made, connections=self.connections)
+        return replace(made, connections=self.connections, opinions=self.opinions)
 
     def compare(
         self,
@@ -344,7 +396,11 @@ class AttributionMap:
         return map_file.to_xarray(self)
 
     def to_pandas(self) -> DataFrame:
-        """One row per neuron: its score for every block, then its value for every latent."""
+        """One row per neuron: its score for every block, then its value for every latent.
+
+        What a test found follows the scores. The second opinion comes last: the rate, and for every
+        label the encoding strength and the usual score of its kind.
+        """
         from xcebra import map_file
 
         return map_file.to_pandas(self)
@@ -411,7 +467,7 @@ class AttributionMap:
         # Read-only mappings cannot be pickled; plain ones become read-only again.
         parts = dict(self.scores), dict(self.blocks), self.neuron_names, self.latent_names
         others = dict(self.made), self.steps, dict(self.connections), dict(self.lags)
-        return type(self), (self.values, *parts, *others)
+        return type(self), (self.values, *parts, *others, dict(self.opinions))
 
     def _steps(self, asked: str) -> Steps:
         if self.steps is None:
