@@ -49,6 +49,7 @@ from xcebra.readout import fit_mixtures, fit_readouts, label_axes, reader, spars
 from xcebra.recording import Recording, as_labels
 from xcebra.rendering import fit_html
 from xcebra.sampling import TimeOffset
+from xcebra.second_opinion import second_opinions, warn_of_disagreement
 from xcebra.settings import RECIPES
 from xcebra.significance import Connections, merged
 from xcebra.training import TrainConfig, train
@@ -331,7 +332,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_times, n_neurons), DataFrame or Recording
         y : array-like, DataFrame or mapping, optional
-            Labels, as for `fit`; only ``test`` uses them, and a Recording has its own.
+            Labels, as for `fit`, for the second opinion and ``test``; a Recording has its own.
         method : str or None
             ``"decoder-gradient"``: how each neuron's expected activity moves with each latent.
             ``"inverted-gradient"``: the paper's, the pseudo-inverse of the encoder's Jacobian.
@@ -405,7 +406,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         names = Names(self.neuron_names_, latent_names(self.blocks_), self.blocks_)
         select, chosen = choose(names, block)
         recording = self._recording(X, epochs=epochs)
-        labels = self._labels(X, y, recording) if test else {}
+        labels = self._labels(X, y, recording, required=test)
         if test:
             tested_samples(recording, labels)  # or an error, before any work
         if smooth is None:
@@ -436,7 +437,12 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             chosen,
             options,
         )
-        amap = replace(amap, made={**amap.made, "basis": basis, "units": units})
+        shown = {name: labels[name] for name in amap.blocks if name in labels}
+        timed = X if isinstance(X, Recording) else recording
+        opinions = second_opinions(timed, shown, recording.epochs.indices())
+        warn_of_disagreement(amap.scores, opinions)
+        made = {**amap.made, "basis": basis, "units": units}
+        amap = replace(amap, made=made, opinions=opinions)
         if not test:
             return amap
         models = [self, *self._refitted(X, y, epochs, refits)]
@@ -544,18 +550,31 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         names = getattr(self, "feature_names_in_", ()) if reset else self.neuron_names_
         return Recording(checked, as_labels(y), epochs, tuple(names))  # type: ignore[arg-type]
 
-    def _labels(self, X: Any, y: Any, recording: Recording) -> dict[str, Label]:
-        """The labels of the fit, as given with the data, moved by their delays."""
-        given = self._recording(X, y).labels if y is not None else getattr(X, "labels", {})
-        if missing := [name for name in self.readout_ if name not in given]:
+    def _labels(
+        self, X: Any, y: Any, recording: Recording, *, required: bool = True
+    ) -> dict[str, Label]:
+        """The labels of the fit, as given with the data, moved by their delays.
+
+        If they are not required, labels that are missing or do not fit the model are left out.
+        """
+        source = X if y is None else self._recording(X, y)
+        given = source.labels if isinstance(source, Recording) else {}
+        missing = [name for name in self.readout_ if name not in given]
+        if missing and required:
             raise ValueError(
                 f"test=True needs the labels {list(self.readout_)}, and {missing[0]!r} is not "
                 "given: pass y=..., or a Recording that has it"
             )
         found = {}
-        for name in self.readout_:
+        for name in (name for name in self.readout_ if name in given):
             spec = self._label_spec(name)
-            found[name] = delayed(make_label(name, given[name], spec), spec.delay, recording.epochs)
+            try:
+                label = make_label(name, given[name], spec)
+            except ValueError:
+                if required:
+                    raise
+            else:
+                found[name] = delayed(label, spec.delay, recording.epochs)
         return found
 
     def _connections(
