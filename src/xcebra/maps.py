@@ -279,9 +279,10 @@ class AttributionMap:
 
         Notes
         -----
-        High by the map means `significant`; if the block was not tested, in the top quarter of the
-        scores, and low means in the lower half. High by the encoding model means in the top quarter
-        with an R^2 above 0.02, low means an R^2 of 0 or less.
+        High means in the top quarter of the neurons, and low means in the lower half. By the
+        encoding model, high ones have an R^2 above 0.02 and low ones have not. If the block was
+        tested, high ones are also `significant`, and all that are not are low. A neuron that is
+        significant with an R^2 of 0 or less is always listed.
         """
         scores = self.block(name)
         if name not in self.opinions:

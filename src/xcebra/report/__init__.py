@@ -21,8 +21,10 @@ from xcebra.report.numbers import (
     map_over_time,
     training_numbers,
 )
+from xcebra.report.opinions import second_opinion
 from xcebra.report.page import escaped
 from xcebra.runs import Run
+from xcebra.second_opinion import opposed
 from xcebra.storage import atomically
 
 _LITTLE = 0.05  # of a neuron's variance: less is too little to attribute
@@ -92,11 +94,13 @@ def write_report(
         "embedding": None if recording is None else embedding_numbers(model, recording),
     }
     told = [] if over_time is None else over_time.pop("warnings")
+    told = told + opposed(amap.scores, amap.opinions)
     sections = {
         "verdict": ("Verdict", _verdict(model, amap, told, scores)),
         "map": ("Map", _map(amap)),
         "time": ("Over time", _TIME if over_time else ""),
         "embedding": ("Embedding", _EMBEDDING if recording is not None else ""),
+        "opinion": ("Second opinion", second_opinion(amap)),
         "training": ("Training", _training(model)),
         "neurons": ("Neurons", _neurons(model, amap, truth)),
         "settings": ("Settings", _settings(model, amap, source)),

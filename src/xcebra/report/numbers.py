@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.caveats import XcebraWarning
+from xcebra.caveats import DisagreementWarning, XcebraWarning
 from xcebra.encoder import embed
 from xcebra.estimator import XCEBRA
 from xcebra.maps import AttributionMap
@@ -57,6 +57,16 @@ def _block_numbers(amap: AttributionMap, name: str) -> dict[str, Any]:
             "share high": _short(found.high),
             "p": _short(found.p_values),
         }
+    if opinion := amap.opinions.get(name):
+        told["opinion"] = {
+            each: _short(values)
+            for each, values in (
+                (f"rate {opinion.rate_unit}", opinion.rate),
+                ("encoding", opinion.encoding),
+                (opinion.usual_name, opinion.usual),
+            )
+            if values is not None
+        }
     return told
 
 
@@ -71,6 +81,8 @@ def map_over_time(model: XCEBRA, amap: AttributionMap, recording: Recording) -> 
     blocks = list(amap.blocks)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", XcebraWarning)
+        # The page compares the map that it shows, not this one of fewer samples.
+        warnings.simplefilter("ignore", DisagreementWarning)
         found = model.attribute(
             recording,
             method=amap.made["method"],

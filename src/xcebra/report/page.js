@@ -353,7 +353,7 @@
     byId("download").addEventListener("click", () => {
       const quoted = (v) => (/[",\n]/.test(v) ? `"${String(v).replaceAll('"', '""')}"` : v);
       const columns = map.blocks.flatMap((b) =>
-        Object.entries({ score: b.scores, z: b.z, ...b.tested })
+        Object.entries({ score: b.scores, z: b.z, ...b.tested, ...b.opinion })
           .map(([name, values]) => [`${name} ${b.name}`, values]))
         .concat([["variance explained", map.explained]],
           Object.entries(map.truth).map(([name, known]) => [`${name} (truth)`, known]));
