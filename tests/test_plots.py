@@ -323,5 +323,5 @@ def test_goodness_of_fit_shows_losses_shifts_and_verdicts():
     assert words == [
         "learned, p = 0.005, effect 0.63",
         "NOT learned, p = 0.600, effect 0.00",
-        "not judged",
+        "unclear",
     ]

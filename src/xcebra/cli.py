@@ -19,6 +19,7 @@ from xcebra import __version__
 from xcebra.attribution import METHODS
 from xcebra.caveats import XcebraWarning
 from xcebra.datasets import navigation, synthetic
+from xcebra.diagnostics import GoodnessOfFit
 from xcebra.experiments import EXPERIMENTS, GRID_CELLS, GridCells
 from xcebra.experiments import reproduce as reproduce_experiment
 from xcebra.formats import describe, opened, write
@@ -312,7 +313,7 @@ def attribute(
             typer.echo(json.dumps({"map": str(path), "neurons": _ranked(amap)}))
         elif not quiet:
             for name in amap.blocks:
-                typer.echo(_first_neurons(amap, name))
+                typer.echo(_first_neurons(amap, name, opened_run.model.goodness_of_fit_.get(name)))
             typer.echo(path)
             if figure is not None:
                 typer.echo(figure)
@@ -452,17 +453,24 @@ def _told(run: Run) -> dict[str, Any]:
         "run": str(run.folder),
         "blocks": {name: [b.start, b.stop] for name, b in run.model.blocks_.items()},
         "goodness_of_fit": {
-            name: {k: v for k, v in asdict(fit).items() if k != "nulls"} | {"effect": fit.effect}
-            for name, fit in run.model.goodness_of_fit_.items()
+            name: _plain_fit(fit) for name, fit in run.model.goodness_of_fit_.items()
         },
         "variance_explained": float(run.model.variance_explained_["all"].mean()),
     }
 
 
+def _plain_fit(fit: GoodnessOfFit) -> dict[str, Any]:
+    """A goodness of fit as plain values, without the many values under shifts."""
+    told = {k: v for k, v in asdict(fit).items() if k != "nulls"}
+    if fit.decoding is not None:
+        told["decoding"] = {k: v for k, v in told["decoding"].items() if k != "nulls"}
+    return {"verdict": fit.verdict, **told, "effect": fit.effect}
+
+
 def _say_fit(run: Run, told: Mapping[str, Any]) -> None:
     typer.echo(f"used {run.recording.extent}")
     for name, each in run.model.goodness_of_fit_.items():
-        typer.echo(f"{name}: {verdict_words(each)}")
+        typer.echo(f"{name}: {verdict_words(name, each)}")
         if each.learned is False and name != "time":
             typer.echo(f"  if {name} should be there, try a larger --bin-size, or --smooth")
     typer.echo(f"the embedding explains {told['variance_explained']:.0%} of the neurons' variance")
@@ -484,8 +492,13 @@ def _ranked(amap: AttributionMap) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _first_neurons(amap: AttributionMap, name: str) -> str:
-    """The neurons with the highest scores; if they were tested, of those that are connected."""
+def _first_neurons(amap: AttributionMap, name: str, fit: GoodnessOfFit | None) -> str:
+    """The neurons with the highest scores; if they were tested, of those that are connected.
+
+    None are named for a label that was not found.
+    """
+    if fit is not None and fit.verdict == "no":
+        return f"{name}: not found in the activity, so no neuron is called connected to it"
     score = amap.block(name)
     order = (-score).argsort(kind="stable")
     told = f"{name}: first neurons "

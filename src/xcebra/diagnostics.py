@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xcebra.batches import Objective, Regression
+from xcebra.decoding import Decoding
 from xcebra.epochs import IntArray
 from xcebra.infonce import chance_level, infonce, pair_losses
 from xcebra.sampling import NONE
 from xcebra.training import TrainConfig
 
 N_SHIFTS = 199
-LEVEL = 0.01
+# For a "yes" by the shifts that are compared, the usual strict level; a "no" begins where the usual
+# lenient one ends, which is also what the loss of a decodable label must reach.
+LEVEL, LENIENT_LEVEL = 0.01, 0.05
 _MOST_NEGATIVES = 1024
 # For the information: pairs and negatives, shifts that say what there is without the label, and
 # factors of the similarity.
@@ -31,9 +34,26 @@ _COLLAPSED = 0.01
 _LEAST_LEFT = 1e-6
 
 
+Verdict = Literal["yes", "unclear", "no"]
+_VERDICTS: Mapping[bool | None, Verdict] = {True: "yes", None: "unclear", False: "no"}
+
+
 @dataclass(frozen=True)
 class GoodnessOfFit:
-    """Held-out loss of one objective, beside chance.
+    """Whether an objective was learned: held-out loss beside chance, and decoding of the label.
+
+    A label has two tests. `Decoding` asks whether it is in the activity at all: a decoder that is
+    fitted anew to shifted labels is the fair comparison in recordings that drift. The held-out loss
+    of the embedding, against shifts of the pairs, asks whether this embedding has learned it. The
+    verdict is
+
+    - ``"yes"`` if the decoding has p <= 0.01 and an R^2 above zero without drift, and the loss
+      beats its shifts with p <= 0.05 (or nothing could be held out for it);
+    - ``"no"`` if the decoding has p > 0.05;
+    - ``"unclear"`` otherwise: for instance if the label can be decoded, but the embedding did not
+      learn it; and whenever it could not be judged.
+
+    Time has no decoding: "yes" if its loss has p <= 0.01, else "no".
 
     ``loss`` and ``chance`` depend on how many negatives there are, and a loss may lie above chance
     for being too sure of itself; ``information`` and ``effect`` depend on neither.
@@ -45,10 +65,10 @@ class GoodnessOfFit:
     chance : float
         The loss of a constant embedding.
     learned : bool or None
-        Whether the loss is lower than under circular shifts of the pairs; None if that could not
-        be judged. If nothing was held out, ``loss`` is the training loss.
+        The verdict: True for yes, False for no, None for unclear. If nothing was held out, ``loss``
+        is the training loss.
     p_value : float or None
-        Rank of the loss among the shifted ones.
+        What the verdict rests on: that of the decoding, or without one ``loss_p_value``.
     shifted : float or None
         Median loss under shifts.
     nulls : tuple of float
@@ -58,6 +78,10 @@ class GoodnessOfFit:
         tells under shifts.
     collapsed : int or None
         Directions of the embedding in which samples do not differ.
+    decoding : Decoding or None
+        How well the label is read from the activity; None for time, and if it cannot be judged.
+    loss_p_value : float or None
+        Rank of the loss among the shifted ones.
     """
 
     loss: float
@@ -68,6 +92,60 @@ class GoodnessOfFit:
     nulls: tuple[float, ...] = ()
     information: float | None = None
     collapsed: int | None = None
+    decoding: Decoding | None = None
+    loss_p_value: float | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """``"yes"``, ``"unclear"`` or ``"no"``: whether the objective was learned."""
+        return _VERDICTS[self.learned]
+
+    def explanation(self, name: str) -> str:
+        """The verdict in a sentence, with what it rests on and what to try.
+
+        Parameters
+        ----------
+        name : str
+            What the objective is called in the sentence.
+        """
+        if self.decoding is None:
+            return self._explained_by_loss(name)
+        read, p_value = self.decoding.in_words, f"p = {self.decoding.p_value:.3f}"
+        if self.learned:
+            return f"{name} is read from the activity on held-out time ({read}; {p_value})"
+        if self.learned is False:
+            return (
+                f"{name} was not found in the activity: on held-out time it is read no better than "
+                f"a shifted label ({read}; {p_value})"
+            )
+        if self.decoding.p_value > LEVEL or self.decoding.r2_without_drift <= 0:
+            return (
+                f"it is unclear whether {name} is in the activity: on held-out time it is read "
+                f"hardly better than shifted labels ({read}; {p_value}); try larger bins, a wider "
+                "window or a longer recording"
+            )
+        loss = "" if self.loss_p_value is None else f" (p = {self.loss_p_value:.3f})"
+        return (
+            f"{name} is read from the activity on held-out time ({read}; {p_value}), but it is "
+            "unclear whether the embedding has learned it: its held-out loss is no lower than with "
+            f"shifted labels{loss}; try more steps, larger bins or a wider window"
+        )
+
+    def _explained_by_loss(self, name: str) -> str:
+        loss = f"loss {self.loss:.2f}, chance {self.chance:.2f}"
+        if self.loss_p_value is None:
+            return (
+                f"{name} could not be judged: there are too few samples to hold some out (training "
+                f"{loss})"
+            )
+        loss = f"held-out {loss}; p = {self.loss_p_value:.3f}"
+        if self.learned is None:
+            return (
+                f"{name} could not be judged: there are too few samples, or it changes too slowly "
+                f"to be compared with shifted labels ({loss})"
+            )
+        how = "better" if self.learned else "no better"
+        return f"{name} was learned {how} than by chance on held-out samples ({loss})"
 
     @property
     def effect(self) -> float | None:
@@ -125,7 +203,25 @@ def held_out_fit(
         nulls=tuple(nulls),
         information=max(0.0, test.information(0) - by_chance),
         collapsed=n_collapsed(embedding[:, objective.block], config),
+        loss_p_value=p_value,
     )
+
+
+def with_decoding(fit: GoodnessOfFit, decoding: Decoding | None) -> GoodnessOfFit:
+    """The fit of a label, judged by its decoding too; the rule is that of `GoodnessOfFit`."""
+    if decoding is None:
+        return replace(fit, learned=None)
+    readable = decoding.p_value <= LEVEL and decoding.r2_without_drift > 0
+    # Without held-out samples there is a training loss alone; a loss that is not a number is none.
+    embedded = (
+        math.isfinite(fit.loss) if fit.loss_p_value is None else fit.loss_p_value <= LENIENT_LEVEL
+    )
+    learned: bool | None = None
+    if decoding.p_value > LENIENT_LEVEL:
+        learned = False
+    elif readable and embedded:
+        learned = True
+    return replace(fit, learned=learned, p_value=decoding.p_value, decoding=decoding)
 
 
 def n_collapsed(embedding: Tensor, config: TrainConfig) -> int:

@@ -29,12 +29,14 @@ from xcebra.caveats import XcebraWarning
 from xcebra.checks import choice, number, raise_if
 from xcebra.connections import block_connections, tested_samples
 from xcebra.decoder import fit_decoder, left_over, variance_explained
+from xcebra.decoding import decode
 from xcebra.diagnostics import (
     GoodnessOfFit,
     autocorrelation_time,
     held_out_fit,
     margin,
     training_fit,
+    with_decoding,
 )
 from xcebra.encoder import Encoder, embed
 from xcebra.labels import Label, LabelSpec, delayed, make_label
@@ -106,7 +108,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         Latents of each label and of time.
     history_ : dict of str to ndarray of shape (n_steps,)
     goodness_of_fit_ : dict of str to GoodnessOfFit
-        Held-out loss of each objective, beside chance.
+        Whether each objective was learned (``verdict``: yes, unclear or no), its held-out loss
+        beside chance, and how well each label is decoded from the activity on held-out time.
     config_ : dict
         Every setting as resolved.
     encoder_ : Encoder
@@ -628,17 +631,24 @@ def _judge(
     plan: Plan,
     history: Mapping[str, NDArray[np.float64]],
 ) -> dict[str, GoodnessOfFit]:
-    """Goodness of fit of each objective, on held-out samples if there are any."""
+    """Goodness of fit of each objective, on held-out samples if there are any.
+
+    Labels are decoded from the whole recording, each part of it held out in turn.
+    """
     result = {name: training_fit(name, history) for name in plan.blocks}
-    if plan.held_out is None:
-        return result
-    times = plan.held_out.indices()
-    embedding = torch.from_numpy(embed(encoder, recording, times))
-    series = {each.name: each.points[times][each.valid[times]] for each in plan.labels}
-    for objective in plan.objectives(plan.held_out):
-        followed = series.get(objective.name, embedding[:, objective.block].numpy())
-        slowness = autocorrelation_time(followed)
-        result[objective.name] = held_out_fit(objective, embedding, times, plan.config, slowness)
+    if plan.held_out is not None:
+        times = plan.held_out.indices()
+        embedding = torch.from_numpy(embed(encoder, recording, times))
+        series = {each.name: each.points[times][each.valid[times]] for each in plan.labels}
+        for objective in plan.objectives(plan.held_out):
+            followed = series.get(objective.name, embedding[:, objective.block].numpy())
+            slowness = autocorrelation_time(followed)
+            result[objective.name] = held_out_fit(
+                objective, embedding, times, plan.config, slowness
+            )
+    for label in plan.labels:
+        decoding = decode(recording, label, window=plan.window, seed=plan.config.seed)
+        result[label.name] = with_decoding(result[label.name], decoding)
     return result
 
 

@@ -86,12 +86,11 @@ def warn_of_map(
 def _warn_unlearned(model: Any, blocks: list[str]) -> None:
     for name in blocks:
         fit = model.goodness_of_fit_[name]
-        if fit.learned is False:
-            warn(
-                f"{name!r} was not learned better than chance on held-out samples "
-                f"(loss {fit.loss:.2f}, chance {fit.chance:.2f}): do not read its map",
-                UnlearnedLabelWarning,
-            )
+        judged = fit.p_value is not None
+        if fit.learned is False or (fit.learned is None and judged):
+            told = fit.explanation(repr(name))
+            advice = "do not read its map" if fit.learned is False else "read its map with caution"
+            warn(f"{told}: {advice}", UnlearnedLabelWarning)
         elif fit.collapsed:
             warn(
                 f"the embedding of {name!r} has {fit.collapsed} direction"

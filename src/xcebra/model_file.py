@@ -12,6 +12,7 @@ import torch
 
 from xcebra.basis import Mixture
 from xcebra.decoder import Decoder
+from xcebra.decoding import Decoding
 from xcebra.diagnostics import GoodnessOfFit
 from xcebra.encoder import Encoder, Inputs
 from xcebra.readout import Readout
@@ -66,8 +67,7 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     # The file sorts its tensors; the header knows their order.
     model.history_ = {name: tensors[f"history/{name}"].numpy() for name in header["history"]}
     model.goodness_of_fit_ = {
-        name: GoodnessOfFit(**{**told, "nulls": tuple(told.get("nulls", ()))})
-        for name, told in header["goodness_of_fit"].items()
+        name: _goodness_of_fit(fields) for name, fields in header["goodness_of_fit"].items()
     }
     model.readout_ = {
         name: Readout(*(tensors[f"{part}/{name}"].numpy() for part in _READOUT))
@@ -107,6 +107,16 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     if header["feature_names_in"] is not None:
         model.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
     return model
+
+
+def _goodness_of_fit(fields: Mapping[str, Any]) -> GoodnessOfFit:
+    """From plain values; in files of version 0.3, the one p-value is that of the loss."""
+    told = {"loss_p_value": fields.get("p_value"), **fields}
+    told["nulls"] = tuple(fields.get("nulls", ()))
+    if told.get("decoding") is not None:
+        decoding = told["decoding"]
+        told["decoding"] = Decoding(**{**decoding, "nulls": tuple(decoding["nulls"])})
+    return GoodnessOfFit(**told)
 
 
 def plain(value: Any) -> Any:

@@ -191,7 +191,7 @@ def goodness_of_fit(fits: Mapping[str, Any], *, ax: Axes | None = None) -> Axes:
         ax.plot([fit.chance] * 2, [row - 0.35, row + 0.35], "--", color="0.4", lw=1,
                 label=None if row else "chance")  # fmt: skip
         ax.plot(fit.loss, row, "o", ms=7, color=colour, label=None if row else "loss")
-        told = {True: "learned", False: "NOT learned", None: "not judged"}[fit.learned]
+        told = {"yes": "learned", "no": "NOT learned", "unclear": "unclear"}[fit.verdict]
         told += "" if fit.p_value is None else f", p = {fit.p_value:.3f}"
         told += "" if fit.effect is None else f", effect {fit.effect:.2f}"
         ax.annotate(

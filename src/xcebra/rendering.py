@@ -25,14 +25,13 @@ _COLOURS = np.array(
 )
 _HEIGHT, _COLUMN = 300, 26
 _N_FIRST = 8
-_WORDS = {True: "learned", False: "NOT learned: do not read its map", None: "not judged"}
+_WORDS = {"yes": "yes", "no": "NO, do not read its map", "unclear": "unclear"}
 
 
-def verdict_words(fit: Any) -> str:
-    """Whether an objective was learned, with the loss and that of chance."""
-    where = "training" if fit.learned is None else "held-out"
+def verdict_words(name: str, fit: Any) -> str:
+    """Whether an objective was learned, in words, and what that rests on."""
     effect = "" if fit.effect is None else f"; effect {fit.effect:.2f}"
-    return f"{_WORDS[fit.learned]} ({where} loss {fit.loss:.2f}, chance {fit.chance:.2f}{effect})"
+    return f"{_WORDS[fit.verdict]}: {fit.explanation(name)}{effect}"
 
 
 def map_html(amap: Any) -> str:
@@ -69,7 +68,7 @@ def fit_html(fits: Mapping[str, Any]) -> str:
     """What was learned, and how sure that is."""
     lines = "".join(
         f"<tr><td style='text-align:left'>{escape(name)}</td>"
-        f"<td style='text-align:left'>{verdict_words(fit)}</td></tr>"
+        f"<td style='text-align:left'>{escape(verdict_words(name, fit))}</td></tr>"
         for name, fit in fits.items()
     )
     head = "<th>objective</th><th>verdict</th>"

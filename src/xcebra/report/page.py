@@ -26,17 +26,18 @@ def verdicts(fits: Mapping[str, GoodnessOfFit], amap: AttributionMap) -> str:
     for name, fit in sorted(fits.items(), key=lambda item: item[0] == "time"):
         about = "activity that lasts, beyond the labels," if name == "time" else name
         kind, words = {
-            True: ("yes", f"Yes: {about} is in these neurons."),
-            False: ("no", f"No: {about} was not found in these neurons. Do not read its map."),
-            None: ("open", f"Not judged: nothing was held out to tell whether {about} is there."),
-        }[fit.learned]
-        where = "Training" if fit.learned is None else "Held-out"
-        told = f"{where} loss {fit.loss:.2f} nats, chance {fit.chance:.2f}."
-        if fit.p_value is not None:
-            told += f" Against shifted labels p = {fit.p_value:.3f}."
+            "yes": ("yes", f"Yes: {about} is in these neurons."),
+            "no": ("no", f"No: {about} was not found in these neurons. Do not read its map."),
+            "unclear": ("open", f"Unclear: it is not certain that {about} is in these neurons."),
+        }[fit.verdict]
+        told = fit.explanation(about)
+        told = (told if told.startswith(about) else told[0].upper() + told[1:]) + "."
+        if fit.decoding is not None:
+            where = "Training" if fit.loss_p_value is None else "Held-out"
+            told += f" {where} loss {fit.loss:.2f} nats, chance {fit.chance:.2f}."
         if fit.effect is not None:
             told += f" Effect {fit.effect:.2f}, from 0 for nothing to 1 for all."
-        if name in amap.blocks and name != "time" and fit.learned is not False:
+        if name in amap.blocks and name != "time" and fit.verdict == "yes":
             told += (
                 f" {int(amap.significant(name).sum())} of {len(amap.neuron_names)} neurons are "
                 "connected to it, given all other latents (expect 5 % false ones)."
