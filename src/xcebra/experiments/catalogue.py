@@ -8,6 +8,7 @@ from typing import Any
 
 from xcebra.experiments.cells import CellTypes, Decoding, GridPortrait, SeveralLabels, Simpler
 from xcebra.experiments.paper import TRAININGS
+from xcebra.experiments.real_catalogue import QUICK_REAL, RealScale
 from xcebra.experiments.sources import Cells, Data, GridCells
 from xcebra.experiments.timing import COMPARED, FitTiming, Timing
 from xcebra.experiments.work import Consistency, Encoding, Fit, Portrait, Training
@@ -53,6 +54,7 @@ class Scale:
     cell_steps: int = 20_000
     noises: tuple[float, ...] = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
     widths: tuple[int, ...] = (2, 4, 14)
+    real: RealScale = field(default_factory=RealScale)
 
     def shorten(self, item: Item) -> Item:
         """The same work with this scale's lengths."""
@@ -83,6 +85,7 @@ QUICK = Scale(
     cell_steps=6_000,
     noises=(0.0, 0.5, 2.0),
     widths=(2, 14),
+    real=QUICK_REAL,
 )
 
 

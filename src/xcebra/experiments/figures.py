@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xcebra.experiments import cell_figures, paper
+from xcebra.experiments import cell_figures, paper, real_figures
 from xcebra.experiments.catalogue import HARD
 from xcebra.experiments.cell_figures import plain
 from xcebra.experiments.rows import (
@@ -217,6 +217,7 @@ FIGURES: dict[str, Callable[[Sequence[Row]], dict[str, Any]]] = {
     "noise": cell_figures.noise,
     "cell-types": cell_figures.cell_types,
     "grid-cells": cell_figures.grid_cells,
+    "real": real_figures.real,
 }
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from xcebra.checks import choice, raise_if
 from xcebra.experiments import figures, tables
 from xcebra.experiments.catalogue import ALONE, EXPERIMENTS, FULL, QUICK, Scale, grid_cells
+from xcebra.experiments.real_catalogue import real
+from xcebra.experiments.real_data import RealFolder
 from xcebra.experiments.rows import Row
 from xcebra.experiments.sources import GridCells
 from xcebra.experiments.summaries import SUMMARIES
@@ -17,6 +20,7 @@ from xcebra.sweep import RowFile, key, sweep
 
 ROWS = "rows.jsonl"
 GRID_CELLS = "grid-cells"
+REAL = "real"
 
 
 def reproduce(
@@ -29,14 +33,14 @@ def reproduce(
     dask: str | None = None,
     progress: bool = False,
     scale: Scale | None = None,
-    data: GridCells | None = None,
+    data: GridCells | RealFolder | None = None,
 ) -> list[Path]:
     """Run what is missing of an experiment, then write its tables and figures.
 
     Parameters
     ----------
     name : str
-        One of `EXPERIMENTS`, or ``"grid-cells"``.
+        One of `EXPERIMENTS`, or ``"grid-cells"`` or ``"real"``.
     folder : path
         Where finished rows are kept (``rows.jsonl``, shared by all experiments) and results are
         written.
@@ -48,8 +52,9 @@ def reproduce(
         As `xcebra.sweep.sweep`; timing runs one piece of work at a time unless told otherwise.
     scale : Scale, optional
         What to run, in place of the full or the quick one.
-    data : GridCells, optional
-        The public recording that ``"grid-cells"`` is about.
+    data : GridCells or RealFolder, optional
+        The public recording that ``"grid-cells"`` is about, or the folder with the recordings of
+        ``"real"``.
 
     Returns
     -------
@@ -57,22 +62,30 @@ def reproduce(
         Files written.
     """
     problems: list[str] = []
-    choice(problems, "name", name, (*EXPERIMENTS, GRID_CELLS))
-    if name == GRID_CELLS and data is None:
+    choice(problems, "name", name, (*EXPERIMENTS, GRID_CELLS, REAL))
+    if name == GRID_CELLS and not isinstance(data, GridCells):
         problems.append(f"{GRID_CELLS!r} needs a public recording: give its path, rat and module")
-    elif name != GRID_CELLS and data is not None:
-        problems.append(f"{name!r} is of simulated data; a recording is for {GRID_CELLS!r} alone")
+    elif name == REAL and not isinstance(data, RealFolder):
+        problems.append(f"{REAL!r} needs the folder of the recordings: give its path")
+    elif name not in (GRID_CELLS, REAL) and data is not None:
+        problems.append(
+            f"{name!r} is of simulated data; a recording is for {GRID_CELLS!r} or {REAL!r}"
+        )
     elif name == GRID_CELLS and quick:
         problems.append(f"{GRID_CELLS!r} has five fits and nothing quicker; leave quick out")
     raise_if(problems)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"folder={str(folder)!r} is a file; name a folder for the results")
     size = scale or (QUICK if quick else FULL)
-    items = EXPERIMENTS[name](size) if data is None else grid_cells(size, data)
+    items: Sequence[Any]
+    if isinstance(data, RealFolder):
+        items = real(size.real, data)
+    else:
+        items = EXPERIMENTS[name](size) if data is None else grid_cells(size, data)
     rows = RowFile(folder / ROWS)
     found: Sequence[Row]
     if run:
-        if data is not None:
+        if isinstance(data, GridCells):
             data.make()  # whatever is wrong with it is told before any fit
         if name in ALONE and dask is None:
             jobs = jobs or 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from xcebra.experiments import cell_tables, paper
+from xcebra.experiments import cell_tables, paper, real_tables
 from xcebra.experiments.catalogue import HARD
 from xcebra.experiments.rows import (
     TITLES,
@@ -170,6 +170,7 @@ SUMMARIES: dict[str, Callable[[Sequence[Row]], list[Table]]] = {
     "timing": cell_tables.timing,
     "cell-types": cell_tables.cell_types,
     "grid-cells": cell_tables.grid_cells,
+    "real": real_tables.real,
 }
 
 
