@@ -20,7 +20,7 @@ from xcebra.attribution import METHODS
 from xcebra.caveats import XcebraWarning
 from xcebra.datasets import navigation, synthetic
 from xcebra.diagnostics import GoodnessOfFit
-from xcebra.experiments import EXPERIMENTS, GRID_CELLS, GridCells
+from xcebra.experiments import EXPERIMENTS, GRID_CELLS, REAL, GridCells, RealFolder
 from xcebra.experiments import reproduce as reproduce_experiment
 from xcebra.formats import describe, opened, write
 from xcebra.maps import AttributionMap
@@ -38,7 +38,7 @@ app = typer.Typer(
 )
 
 Experiment = StrEnum(  # type: ignore[misc]
-    "Experiment", {name: name for name in (*EXPERIMENTS, GRID_CELLS)}
+    "Experiment", {name: name for name in (*EXPERIMENTS, GRID_CELLS, REAL)}
 )
 Method = StrEnum("Method", {name: name for name in METHODS})  # type: ignore[misc]
 Simulation = StrEnum("Simulation", {"synthetic": "synthetic", "navigation": "navigation"})
@@ -348,7 +348,8 @@ def report(
 def reproduce(
     name: Annotated[Experiment, typer.Argument(help="Table or figure to make.")],
     path: Annotated[
-        Path | None, typer.Argument(help="The public recording, for grid-cells.")
+        Path | None,
+        typer.Argument(help="The public recording, for grid-cells; a folder of them, for real."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for finished rows, tables and figures.")] = Path(
         "results"
@@ -389,7 +390,11 @@ def reproduce(
             jobs=jobs,
             dask=dask,
             progress=not quiet,
-            data=_grid_cells(path, rat, day, module, conjunctive, sha256),
+            data=(
+                RealFolder(str(path))
+                if str(name) == REAL and path is not None
+                else _grid_cells(path, rat, day, module, conjunctive, sha256)
+            ),
         )
         for each in written:
             typer.echo(each)
