@@ -16,6 +16,36 @@ def test_split_keeps_the_last_share_of_every_epoch():
     )
 
 
+def test_cut_takes_stretches_out_at_even_distances():
+    rest, stretches = Epochs.check(None, 100).cut(2, 10)
+    assert stretches.pairs() == [(20, 30), (70, 80)]
+    assert rest.pairs() == [(0, 20), (30, 70), (80, 100)]
+
+
+def test_a_stretch_stays_in_its_epoch_and_leaves_no_crumbs():
+    epochs = Epochs.check([(0, 52), (60, 108)], 200)
+    rest, stretches = epochs.cut(1, 10)
+    assert stretches.pairs() == [(42, 52)]
+    # Two samples would be left after it, or before it.
+    assert Epochs.check([(0, 24)], 24).cut(1, 20, least=2)[1].pairs() == [(0, 20)]
+    assert Epochs.check([(0, 24), (24, 28)], 28).cut(1, 20, least=1)[1].pairs() == [(4, 24)]
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([rest.indices(), stretches.indices()])), epochs.indices()
+    )
+
+
+def test_thin_takes_whole_epochs_at_even_distances_and_never_more_than_their_share():
+    rest, taken = Epochs.check([(k, k + 10) for k in range(0, 300, 10)], 300).thin(0.1)
+    assert taken.pairs() == [(40, 50), (140, 150), (240, 250)]
+    assert len(rest) == 27
+    assert len(Epochs.check([(0, 50), (50, 100)], 100).thin(0.1)[1]) == 0
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        borders = np.unique(rng.integers(0, 5_000, size=60))
+        epochs = Epochs(borders[:-1], borders[1:])
+        assert epochs.thin(0.1)[1].size <= 0.1 * epochs.size
+
+
 def test_draw_is_uniform_over_all_samples_and_no_others():
     epochs = Epochs.check([(3, 5), (10, 14), (20, 21)], 30)
     drawn = epochs.draw(70_000, np.random.default_rng(0))

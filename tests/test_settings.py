@@ -321,24 +321,58 @@ def test_several_problems_of_regression_are_told_at_once():
 @pytest.mark.parametrize(
     ("epochs", "offset", "training", "held_out"),
     [
-        ([(0, 1_000)], 1, [(0, 900)], [(900, 1_000)]),
-        ([(0, 1_000)], 25, [(0, 900)], [(900, 1_000)]),
+        ([(0, 1_000)], 1, [(0, 450), (550, 1_000)], [(450, 550)]),
+        ([(0, 1_000)], 25, [(0, 450), (550, 1_000)], [(450, 550)]),
         # A tenth shorter than four offsets, or than fifty samples, tells nothing.
         ([(0, 1_000)], 26, [(0, 1_000)], None),
-        ([(0, 500)], 1, [(0, 450)], [(450, 500)]),
+        ([(0, 500)], 1, [(0, 225), (275, 500)], [(225, 275)]),
         ([(0, 499)], 1, [(0, 499)], None),
-        # Too short for a pair: not trained on. Its tenth too short: not judged by.
-        ([(0, 1_000), (1_000, 1_004)], 4, [(0, 900)], [(900, 1_000)]),
-        ([(0, 1_000), (1_000, 1_020)], 4, [(0, 900), (1_000, 1_018)], [(900, 1_000)]),
+        # A longer recording has more of them.
+        (
+            [(0, 2_000)],
+            1,
+            [(0, 450), (550, 1_450), (1_550, 2_000)],
+            [(450, 550), (1_450, 1_550)],
+        ),
+        # Too short for a pair: not trained on. Too short for a stretch: trained on whole.
+        ([(0, 1_000), (1_000, 1_004)], 4, [(0, 450), (550, 1_000)], [(450, 550)]),
+        (
+            [(0, 1_000), (1_000, 1_020)],
+            4,
+            [(0, 449), (551, 1_000), (1_000, 1_020)],
+            [(449, 551)],
+        ),
         ([(0, 4), (10, 13)], 3, [(0, 4)], None),
+        # Too short for a stretch of a hundred: shorter ones.
+        (
+            [(k, k + 200) for k in range(0, 1_000, 200)],
+            1,
+            [(0, 200), (200, 225), (275, 400), (400, 600), (600, 725), (775, 800), (800, 1_000)],
+            [(225, 275), (725, 775)],
+        ),
     ],
 )
-def test_the_last_tenth_of_each_epoch_is_held_out_if_it_can_tell_anything(
+def test_a_tenth_spread_through_the_recording_is_held_out_if_it_can_tell_anything(
     epochs, offset, training, held_out
 ):
     kept, out = split_epochs(Epochs.check(epochs, 2_000), offset)
     assert kept.pairs() == training
     assert (None if out is None else out.pairs()) == held_out
+
+
+def test_ten_stretches_at_even_distances_are_held_out_of_a_long_recording():
+    training, held_out = split_epochs(Epochs.check(None, 50_000), 5)
+    assert held_out.lengths.tolist() == [500] * 10
+    assert (np.diff(held_out.starts) == 5_000).all()
+    assert held_out.starts[0] == 2_250
+    assert training.size == 45_000
+
+
+def test_of_many_short_epochs_whole_ones_are_held_out_at_even_distances():
+    epochs = Epochs.check([(k, k + 40) for k in range(0, 4_000, 40)], 4_000)
+    training, held_out = split_epochs(epochs, 10)
+    assert held_out.starts.tolist() == list(range(160, 4_000, 400))
+    assert set(training.lengths) == set(held_out.lengths) == {40}
 
 
 def test_no_sample_is_both_trained_on_and_held_out_and_every_part_holds_a_pair():
@@ -368,14 +402,15 @@ def test_dropped_epochs_are_counted_in_one_warning():
 
 
 def test_every_epoch_is_trained_on_or_counted_as_left_out():
-    """11 samples hold a pair 10 apart; without their last tenth they hold none."""
+    """11 samples hold a pair 10 apart; with a part of them held out they hold none."""
     epochs = Epochs.check([(0, 1_000), (1_000, 1_011)], 2_000)
     training, held_out = split_epochs(epochs, 10)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warn_split(epochs, 10, held_out)
     assert min(training.lengths) > 10
-    assert len(training) == 2 or any("1 of 2 epochs" in str(w.message) for w in caught)
+    assert training.pairs()[-1] == (1_000, 1_011)
+    assert caught == []
 
 
 def test_a_recording_too_short_to_hold_anything_out_says_so():

@@ -135,12 +135,50 @@ class Epochs:
         cuts = self.stops - np.floor(self.lengths * held_out).astype(np.int64)
         return Epochs(self.starts, cuts), Epochs(cuts, self.stops).longer_than(0)
 
-    def last(self, share: float) -> tuple[Epochs, Epochs]:
-        """Part whole epochs in two: the first ones, and the last that hold ``share`` or less."""
-        beyond = np.cumsum(self.lengths[::-1])[::-1] <= share * self.size
-        return Epochs(self.starts[~beyond], self.stops[~beyond]), Epochs(
-            self.starts[beyond], self.stops[beyond]
+    def cut(self, n: int, length: int, least: int = 0) -> tuple[Epochs, Epochs]:
+        """Take ``n`` stretches of ``length`` samples out, spread evenly through all epochs.
+
+        A stretch lies inside one epoch, which must be longer. It is moved to the edge of its epoch
+        where no more than ``least`` samples would be left before or after it.
+
+        Returns
+        -------
+        rest, stretches : Epochs
+        """
+        ends = np.cumsum(self.lengths)
+        taken = []
+        for i in range(n):
+            centre = (2 * i + 1) * self.size // (2 * n)
+            which = int(np.searchsorted(ends, centre, side="right"))
+            first, stop = int(self.starts[which]), int(self.stops[which])
+            start = stop - (int(ends[which]) - centre) - length // 2
+            start = min(max(start, first), stop - length)
+            if start - first <= least:
+                start = first
+            elif stop - (start + length) <= least:
+                start = stop - length
+            taken.append((start, start + length))
+        starts, stops = np.array(taken, dtype=np.int64).reshape(-1, 2).T
+        # What is left begins where an epoch or the end of a stretch is, and ends likewise.
+        rest = Epochs(
+            np.sort(np.concatenate([self.starts, stops])),
+            np.sort(np.concatenate([self.stops, starts])),
         )
+        return rest.longer_than(0), Epochs(starts, stops)
+
+    def thin(self, share: float) -> tuple[Epochs, Epochs]:
+        """Part whole epochs in two: most of them, and ``share`` of the samples, spread evenly."""
+        taken, n_taken = np.zeros(len(self), dtype=bool), 0
+        for i, (length, end) in enumerate(zip(self.lengths, np.cumsum(self.lengths), strict=True)):
+            # Half an epoch early, so that those taken lie in the middle of their share.
+            if share * end >= n_taken + length / 2 and n_taken + length <= share * self.size:
+                taken[i] = True
+                n_taken += length
+        return self.every(~taken), self.every(taken)
+
+    def every(self, which: slice | NDArray[np.bool_]) -> Epochs:
+        """Some of the epochs."""
+        return Epochs(self.starts[which], self.stops[which])
 
     def draw(self, n: int, rng: np.random.Generator) -> IntArray:
         """Draw ``n`` samples uniformly, with replacement; memory does not grow with time."""

@@ -82,7 +82,11 @@ class Plan:
         learn, rest = self.training, self.held_out
         if rest is None:
             learn, rest = self.training.split(settings.HELD_OUT)
-        stop_by, judge = rest.split(0.5)
+        # Alternate stretches, so that both are spread through the recording.
+        if len(rest) > 1:
+            stop_by, judge = rest.every(slice(0, None, 2)), rest.every(slice(1, None, 2))
+        else:
+            stop_by, judge = rest.split(0.5)
         if min(stop_by.size, judge.size) < 2:
             return self.training, self.training, self.training
         return learn, stop_by.longer_than(0), judge

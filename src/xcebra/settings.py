@@ -15,7 +15,11 @@ from xcebra.labels import KINDS, Label, LabelSpec
 
 HELD_OUT = 0.1
 AUTO = "auto"
-_LEAST_HELD_OUT = 50
+# With fewer samples than these, or than these offsets, there are too few pairs to judge by.
+_LEAST_HELD_OUT, _OFFSETS_A_STRETCH = 50, 4
+# Ten are enough to see most of what a session holds; every stretch costs training pairs at its two
+# borders, so that short recordings have fewer.
+_MOST_STRETCHES, _LEAST_STRETCH = 10, 100
 _LEAST_BATCHES = 2
 _DEFAULT_TIME_DIMS = 4
 
@@ -72,7 +76,7 @@ RECIPES: Mapping[str, Recipe] = {
         regression_weight=0.01,
         decoder_steps=1500,
         decoder_learning_rate=2e-3,
-        method="decoder-gradient",
+        method="crossed-gradient",
         basis="sparse",
         smooth=16,
     ),
@@ -228,10 +232,13 @@ def resolve_blocks(
 
 
 def split_epochs(epochs: Epochs, offset: int, window: int = 1) -> tuple[Epochs, Epochs | None]:
-    """Drop epochs too short for a pair, and hold out the last tenth of the rest.
+    """Drop epochs too short for a pair, and hold out a tenth of the rest.
 
-    Where epochs are too short for their last tenths to hold pairs, the last epochs are held out.
-    Samples whose window would reach beyond their part of an epoch are left out of both.
+    A session changes: an animal tires, rests, learns. So what is held out are about ten stretches
+    spread evenly through the whole recording; fewer where they would be too short to hold enough
+    pairs. Where epochs are too short to take stretches out of them, whole epochs are held out,
+    spread evenly too. Samples whose window would reach beyond their part of an epoch are left out
+    of both.
 
     Returns
     -------
@@ -246,18 +253,45 @@ def split_epochs(epochs: Epochs, offset: int, window: int = 1) -> tuple[Epochs, 
             f"no epoch is long enough: pairs are {_spans(offset, window)}, and the longest epoch "
             f"has {epochs.lengths.max()} samples; join epochs or lower {_either(window)}"
         )
-    enough = max(_LEAST_HELD_OUT, 4 * offset)
-    training, held_out = long_enough.split(HELD_OUT)
-    # An epoch that would be too short without its last tenth is trained on whole.
-    whole = training.lengths <= least
-    training = Epochs(training.starts, np.where(whole, long_enough.stops, training.stops))
-    held_out = held_out.inside(window).longer_than(offset)
-    if held_out.size < enough:
-        training, held_out = long_enough.last(HELD_OUT)
-        held_out = held_out.inside(window)
-    if held_out.size < enough or len(training) == 0:
-        return long_enough.inside(window), None
-    return training.inside(window), held_out
+    enough = max(_LEAST_HELD_OUT, _OFFSETS_A_STRETCH * offset)
+    n_held_out = int(HELD_OUT * long_enough.size)
+    usual = max(_LEAST_STRETCH, enough) + window - 1
+    n_usual = int(np.clip(n_held_out // usual, 1, _MOST_STRETCHES))
+    shortest = 2 * offset + window - 1
+    # Ten long stretches; else whole epochs; else shorter stretches.
+    candidates = [_stretches_out(long_enough, n_usual, n_held_out, least)]
+    candidates.append(long_enough.thin(HELD_OUT))
+    for n in range(n_usual + 1, _MOST_STRETCHES + 1):
+        if n_held_out // n > shortest:
+            candidates.append(_stretches_out(long_enough, n, n_held_out, least))
+    for training, stretches in filter(None, candidates):
+        held_out = stretches.inside(window).longer_than(offset)
+        if held_out.size >= enough and len(training) > 0:
+            return training.inside(window), held_out
+    return long_enough.inside(window), None
+
+
+def _stretches_out(
+    epochs: Epochs, n_stretches: int, n_samples: int, least: int
+) -> tuple[Epochs, Epochs] | None:
+    """Take stretches out of the longer epochs; None if these are less than half of all samples.
+
+    Returns
+    -------
+    rest, stretches : Epochs
+    """
+    length = n_samples // n_stretches
+    # An epoch keeps more than half of itself.
+    roomy = epochs.lengths > 2 * length + least
+    if length == 0 or epochs.every(roomy).size < epochs.size / 2:
+        return None
+    rest, stretches = epochs.every(roomy).cut(n_stretches, length, least)
+    others = epochs.every(~roomy)
+    starts, stops = (
+        np.sort(np.concatenate([getattr(others, edge), getattr(rest, edge)]))
+        for edge in ("starts", "stops")
+    )
+    return Epochs(starts, stops), stretches
 
 
 def refuse_offset(offset: int, window: int, overlap: int) -> None:
