@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -471,14 +473,34 @@ def test_every_part_has_its_table(folder):
     assert "CEBRA" in {row[3] for row in tables["Agreement of rankings"].rows}
 
 
+def test_any_part_of_the_work_makes_tables(folder):
+    rows = [_row(item) for item in real(FULL.real, RealFolder(folder))]
+    kinds = {_kind(row) for row in rows}
+    parts = [[], rows[:1], rows[-1:], rows[::3]]
+    parts += [[row for row in rows if _kind(row) == kind] for kind in kinds]
+    parts += [[row for row in rows if _kind(row) != kind] for kind in kinds]
+    for part in parts:
+        tables = real_tables(part)
+        assert tables[0].title == "Real recordings in short"
+        text = "".join(table.markdown() + table.latex() + table.csv() for table in tables)
+        assert not re.search(r"\b(nan|inf)\b", text)
+
+
+def _kind(row):
+    return row["kind"], row["item"].get("case", {}).get("truth")
+
+
 def test_power_curves_are_drawn():
-    pytest.importorskip("matplotlib")
     case = RealCase(PLACE, "position", 40.0, "implanted", ENTORHINAL)
     figure = FIGURES["real"]([_row(RealFit("", case)), _row(IndependentTest("anchor"))])["real"]
     curves = [line for line in figure.axes[0].lines if len(line.get_xdata()) == len(STRENGTHS)]
     assert len(curves) == 2
     np.testing.assert_allclose(curves[0].get_xdata(), 100 * np.array(STRENGTHS))
     np.testing.assert_allclose(curves[0].get_ydata(), 0.5)
+    figure.draw_without_rendering()
+    assert figure.axes[0].get_xlabel()
+    assert figure.axes[0].get_ylabel()
+    plt.close(figure)
     assert FIGURES["real"]([]) == {}
 
 

@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import io
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,13 @@ def cebra_scores(
     -------
     ndarray of shape (n_neurons,)
     """
+    with warnings.catch_warnings():
+        # CEBRA calls functions of its packages that are deprecated; a user can do nothing about it.
+        warnings.simplefilter("ignore")
+        return _scores(recording, label, steps=steps, seed=seed)
+
+
+def _scores(recording: Recording, label: Label, *, steps: int, seed: int) -> NDArray[np.float64]:
     import cebra.attribution
 
     times = recording.epochs.indices()[:_MOST_SAMPLES]
@@ -68,9 +76,7 @@ def cebra_scores(
             input_data=torch.tensor(shown).requires_grad_(),
             output_dimension=width + _TIME_DIMS,
         ).compute_attribution_map()
-    inverted = np.asarray(maps["jf-inv-svd"], dtype=np.float64).reshape(
-        len(shown), width + _TIME_DIMS, -1
-    )
+    inverted = np.asarray(maps["jf-inv-svd"], dtype=np.float64)  # (sample, latent, neuron)
     return np.linalg.norm(inverted[:, :width], axis=1).mean(axis=0)
 
 
@@ -122,4 +128,6 @@ def _trained(neural: NDArray[Any], points: NDArray[Any], *, steps: int, seed: in
     batches = itertools.chain.from_iterable(itertools.repeat(loader))
     for batch in itertools.islice(batches, steps):
         solver.step(batch, weights_regularizer=[_PENALTY, _PENALTY])
+    # All latents as one array, not one array for each objective.
+    solver.model.split_outputs = False
     return solver.model
