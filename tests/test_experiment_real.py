@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -151,6 +152,36 @@ def test_every_recording_of_the_table_can_be_used():
             np.testing.assert_allclose(factors, factors.round())
 
 
+def _shared(file):
+    """The real file, where it lies beside the repository."""
+    path = Path(__file__).parents[2] / "shared" / "data" / file
+    if not path.is_file():
+        pytest.skip(f"needs the real recording {file}")
+    return str(path.parent)
+
+
+@pytest.mark.parametrize("file", RECORDINGS)
+def test_the_real_files_are_as_the_table_says(file):
+    about = RECORDINGS[file]
+    rec = read_recording(_shared(file), file, about.bins_ms[-1])
+    assert rec.n_neurons == about.n_units
+    assert set(rec.labels) == set(about.labels)
+    assert rec.time is not None
+    assert np.median(np.diff(rec.time)) == pytest.approx(about.bins_ms[-1] / 1000, rel=0.01)
+    np.testing.assert_array_equal(rec.neural, np.round(rec.neural))
+
+
+def test_real_head_direction_cells_are_tuned_and_foreign_neurons_are_not():
+    folder = _shared(HEAD)
+    _shared(ENTORHINAL)
+    made = build(folder, RealCase(HEAD, "heading", 50.0, "known"))
+    assert made.strength[:7].min() > 0.3
+    assert made.strength[7:].max() < 0.06
+    made = build(folder, RealCase(HEAD, "heading", 50.0, "foreign", ENTORHINAL))
+    assert (made.truth[:7] == 1).all()
+    assert made.strength[made.null].max() < 0.02
+
+
 def test_known_cells_have_their_truth(folder):
     made = build(folder, RealCase(HEAD, "heading", 50.0, "known"))
     np.testing.assert_array_equal(made.truth, [1] * 7 + [0] * 3)
@@ -224,6 +255,9 @@ def test_shifted_units_keep_their_spikes_and_lose_the_label(folder):
     assert sum(name.startswith("Poisson") for name in names) == 12
     assert sum(name.startswith("shifted") for name in names) == 12
     np.testing.assert_array_equal(made.null, np.arange(36) >= 12)
+    called = np.arange(36) < 14
+    assert calls(called, made)["Poisson unit"] == [2, 12]
+    assert calls(called, made)["shifted unit"] == [0, 12]
 
 
 @pytest.mark.parametrize("kind", ["circular", "continuous", "discrete"])
@@ -415,6 +449,7 @@ def test_a_folder_becomes_tables(folder, tmp_path):
 
 
 CALLED = {
+    "Poisson unit": [1, 8],
     "called": 4,
     "called_null": 1,
     "n_null": 10,
@@ -464,6 +499,7 @@ def test_every_part_has_its_table(folder):
     assert short["auROC, known: least, mean"] == "0.900, 0.900"
     # One false call of four, in each of twenty draws.
     assert short["false among called, known-poisson"] == "20 of 80 (25.0%)"
+    assert "Poisson units 20 of 160 (12.5%)" in tables["Noise units"].rows[0]
     assert short["Spearman between seeds: least, median"] == "1.00, 1.00"
     n = sum(getattr(i, "case", case).truth == "other-label" for i in items)
     assert short["labels of other recordings refused"] == f"0 of {n}"

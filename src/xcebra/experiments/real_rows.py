@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from xcebra.experiments.real_truth import NOISE
 from xcebra.experiments.real_work import CEBRA, DEFAULT
 from xcebra.experiments.rows import Row
 
@@ -85,6 +86,18 @@ def pooled(rows: Sequence[Row], method: str, part: str, whole: str) -> str:
 def false_calls(rows: Sequence[Row], method: str) -> str:
     """False calls among all calls, pooled over rows."""
     return pooled(rows, method, "called_null", "called")
+
+
+def noise_calls(rows: Sequence[Row], method: str) -> str:
+    """Noise units called, of each sort."""
+    found = [row["found"].get("methods", {}).get(method, {}).get("calls", {}) for row in rows]
+    told = []
+    for sort in NOISE:
+        counts = [each[sort] for each in found if sort in each]
+        if counts:
+            called, n = np.sum(counts, axis=0).tolist()
+            told.append(f"{sort}s {ratio(called, n)}")
+    return ", ".join(told)
 
 
 def call_cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:

@@ -23,6 +23,7 @@ from xcebra.experiments.real_rows import (
     least_and_mean,
     least_and_median,
     mean_cell,
+    noise_calls,
     pooled,
     ratio,
     spearmans,
@@ -136,7 +137,7 @@ def noise_units(rows: Sequence[Row]) -> Table | None:
                     str(len(group)),
                     mean_cell(aurocs(group, DEFAULT)),
                     false_calls(group, DEFAULT),
-                    pooled(group, DEFAULT, "called_null", "n_null"),
+                    noise_calls(group, DEFAULT),
                     pooled(group, DEFAULT, "called_true", "n_true"),
                     verdicts(group),
                 )

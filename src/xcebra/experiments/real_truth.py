@@ -26,6 +26,8 @@ Times = NDArray[np.int64]
 KINDS = ("own", "known", "known-poisson", "foreign", "noise", "implanted", "other-label")
 # Shares of a neuron's variance that an implanted response explains.
 STRENGTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+# How the names of noise units begin.
+NOISE = ("Poisson unit", "shifted unit")
 # A neuron is called tuned if the label explains more of its variance than this.
 TUNED = 0.02
 # A unit that is known not to carry the label may still follow something correlated with it; it
@@ -182,12 +184,12 @@ def _added_neurons(
         carriers = RECORDINGS[case.file].carriers[case.label]
         rates = np.delete(counts.mean(axis=0), carriers)
         noise = poisson_units(np.resize(rates, _N_POISSON), n_times, rng)
-        return _Neurons.without_label(noise, [f"Poisson {k}" for k in range(_N_POISSON)])
+        return _Neurons.without_label(noise, [f"{NOISE[0]} {k}" for k in range(_N_POISSON)])
     if case.truth == "noise":
         some = rng.permutation(counts.shape[1])[:_MOST_NOISE_UNITS]
         noise = poisson_units(counts[:, some].mean(axis=0), n_times, rng)
         both = np.concatenate([noise, shifted_units(counts[:, some], rng)], axis=1)
-        names = [f"{how} {host.neuron_names[k]}" for how in ("Poisson", "shifted") for k in some]
+        names = [f"{how} {host.neuron_names[k]}" for how in NOISE for k in some]
         return _Neurons.without_label(both, names)
     if case.truth not in ("foreign", "implanted"):
         return None

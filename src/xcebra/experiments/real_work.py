@@ -17,7 +17,7 @@ from xcebra.encoding_strength import encoding_strength
 from xcebra.estimator import XCEBRA
 from xcebra.experiments.encoding_test import encoding_significant
 from xcebra.experiments.real_cebra import cebra_scores
-from xcebra.experiments.real_truth import STRENGTHS, Challenge, RealCase, build
+from xcebra.experiments.real_truth import NOISE, STRENGTHS, Challenge, RealCase, build
 from xcebra.experiments.work import measure, rounded, without_caveats
 from xcebra.labels import Label
 from xcebra.recording import Recording
@@ -123,7 +123,7 @@ def _(item: RealFit) -> dict[str, Any]:
         "n_neurons": recording.n_neurons,
         "n_own": int(challenge.own.sum()),
         "n_true": int((challenge.truth == 1).sum()),
-        "learned": model.goodness_of_fit_[name].learned,
+        "learned": _verdict(model, name),
         "decoding_r2": round(decoding_r2(recording, challenge.label, item.case.bin_ms), 4),
         "seconds": {"fit": round(seconds, 2)},
     }
@@ -161,7 +161,7 @@ def _(item: IndependentTest) -> dict[str, Any]:
         amap = model.attribute(recording, test=True)
     called = amap.significant("z1")
     return {
-        "learned": model.goodness_of_fit_["z1"].learned,
+        "learned": _verdict(model, "z1"),
         "auroc": float(roc_auc_score(truth, amap.block("z1"))),
         "calls": {
             "called": int(called.sum()),
@@ -230,6 +230,11 @@ def calls(called: NDArray[np.bool_], challenge: Challenge) -> dict[str, Any]:
         "called_strong": int(called[strong].sum()),
         "n_strong": int(strong.sum()),
     }
+    names = challenge.recording.neuron_names
+    for sort in NOISE:
+        group = np.array([name.startswith(sort) for name in names])
+        if group.any():
+            found[sort] = [int(called[group].sum()), int(group.sum())]
     if np.isfinite(challenge.implanted).any():
         groups = {share: challenge.implanted == share for share in (0.0, *STRENGTHS)}
         found["by_strength"] = {
@@ -289,6 +294,11 @@ def _of_maps(
         called = encoding_significant(activity, label, fair, seed=item.seed)
         found[ENCODING]["calls"] = calls(called, challenge)
     return found
+
+
+def _verdict(model: XCEBRA, name: str) -> bool | None:
+    learned = model.goodness_of_fit_[name].learned
+    return None if learned is None else bool(learned)
 
 
 def _timed(call: Any) -> tuple[float, Any]:
