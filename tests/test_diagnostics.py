@@ -9,6 +9,7 @@ from scipy import stats
 from scipy.signal import lfilter
 
 from xcebra.batches import Objective, Regression
+from xcebra.decoding import Decoding
 from xcebra.diagnostics import (
     LEVEL,
     N_SHIFTS,
@@ -19,6 +20,7 @@ from xcebra.diagnostics import (
     margin,
     n_collapsed,
     training_fit,
+    with_decoding,
 )
 from xcebra.epochs import Epochs
 from xcebra.infonce import chance_level
@@ -436,3 +438,80 @@ def test_all_nulls_are_kept_with_the_loss():
     assert len(found.nulls) == N_SHIFTS
     assert np.median(found.nulls) == found.shifted
     assert found.p_value == (1 + np.sum(np.array(found.nulls) <= found.loss)) / (1 + N_SHIFTS)
+
+
+# Verdicts
+
+
+def read_with(p_value, r2=0.4, **options):
+    usual = {"error": 12.0, "chance_error": 88.0, "unit": "degrees"}
+    return Decoding(r2, p_value, r2, **{**usual, **options})
+
+
+def loss_fit(p_value):
+    return GoodnessOfFit(4.0, 6.0, p_value <= LEVEL, p_value, loss_p_value=p_value)
+
+
+@pytest.mark.parametrize(
+    ("decoding_p", "loss_p", "verdict"),
+    [
+        (0.005, 0.005, "yes"),
+        (0.01, 0.05, "yes"),
+        (0.005, None, "yes"),  # nothing held out: the decoding alone
+        (0.005, 0.06, "unclear"),  # it is there, and the embedding has not learned it
+        (0.02, 0.005, "unclear"),
+        (0.05, 0.005, "unclear"),
+        (0.055, 0.005, "no"),
+        (0.6, None, "no"),
+    ],
+)
+def test_the_verdict_on_a_label(decoding_p, loss_p, verdict):
+    fit = GoodnessOfFit(4.0, 6.0, None) if loss_p is None else loss_fit(loss_p)
+    found = with_decoding(fit, read_with(decoding_p))
+    assert found.verdict == verdict
+    assert found.learned is {"yes": True, "unclear": None, "no": False}[verdict]
+    assert found.p_value == decoding_p
+    assert found.loss_p_value == loss_p
+    assert f"p = {decoding_p:.3f}" in found.explanation("heading")
+    assert "R^2 0.40, median error 12 degrees, chance 88" in found.explanation("heading")
+
+
+def test_what_cannot_be_judged_is_unclear():
+    assert with_decoding(loss_fit(0.005), None).verdict == "unclear"
+    assert GoodnessOfFit(4.0, 6.0, None).verdict == "unclear"
+    # A label that is read worse than by its mean, and an embedding that is not a number.
+    assert with_decoding(loss_fit(0.005), read_with(0.005, r2=-0.07)).verdict == "unclear"
+    broken = GoodnessOfFit(math.nan, 6.0, None)
+    assert with_decoding(broken, read_with(0.005)).verdict == "unclear"
+    assert "could not be judged" in with_decoding(loss_fit(0.005), None).explanation("speed")
+
+
+def test_the_explanation_says_what_is_wrong_and_what_to_try():
+    no = with_decoding(loss_fit(0.005), read_with(0.4))
+    assert no.explanation("heading").startswith(
+        "heading was not found in the activity: on held-out time it is read no better than a "
+        "shifted label (R^2 0.40"
+    )
+    weak = with_decoding(loss_fit(0.005), read_with(0.03)).explanation("heading")
+    assert "hardly better than shifted labels" in weak
+    assert "try larger bins" in weak
+    unlearned = with_decoding(loss_fit(0.3), read_with(0.005)).explanation("heading")
+    assert "unclear whether the embedding has learned it" in unlearned
+    assert "(p = 0.300); try more steps" in unlearned
+    assert loss_fit(0.005).explanation("time") == (
+        "time was learned better than by chance on held-out samples "
+        "(held-out loss 4.00, chance 6.00; p = 0.005)"
+    )
+    assert "time was learned no better than by chance" in loss_fit(0.3).explanation("time")
+
+
+def test_labels_of_separate_stretches_are_refused_when_they_have_nothing_to_do_with_it():
+    """Stretches as they are held out of a recording; at 0.01, three or more of 20 are unlikely."""
+    stretches = [(k, k + 100) for k in range(450, 6_000, 1_000)]
+    p = [
+        label_fit(walk(6_000, 2, s), walk(6_000, 2, 1_000 + s), s, stretches).p_value
+        for s in range(20)
+    ]
+    assert sum(each <= LEVEL for each in p) <= 2
+    z = autoregressive(6_000, 2, 0.95, 0)
+    assert label_fit(z, z, epochs=stretches).p_value == SMALLEST
