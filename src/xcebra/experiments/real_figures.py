@@ -41,6 +41,6 @@ def real(rows: Sequence[Row]) -> dict[str, Figure]:
         ylim=(-0.02, 1.02),
         title="Implanted responses (dotted: none implanted)",
     )
-    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    ax.legend(frameon=False, fontsize="small", loc="best")
     plain(ax)
     return {"real": figure}

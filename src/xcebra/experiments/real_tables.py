@@ -72,7 +72,8 @@ def in_short(rows: Sequence[Row]) -> Table:
     scores = aurocs(judged, DEFAULT)
     lines.append((f"auROC, foreign neurons, {_LEAST_TUNED} tuned or more", least_and_mean(scores)))
     for truth in ("known", "known-poisson", "foreign", "noise", "implanted"):
-        lines.append((f"false among called, {truth}", false_calls(fits_with(rows, truth), DEFAULT)))
+        chosen = default_runs(fits_with(rows, truth))
+        lines.append((f"false among called, {truth}", false_calls(chosen, DEFAULT)))
     lines.append(
         (
             f"power, foreign, tuned neurons of R^2 above {STRONG:g}",
@@ -92,7 +93,9 @@ def in_short(rows: Sequence[Row]) -> Table:
     seeds = [float(np.median(v)) for v in between_seeds(rows, DEFAULT).values()]
     lines.append(("Spearman between seeds: least, median", least_and_median(seeds)))
     missing = [name for name in RECORDINGS if name not in files_of(rows)]
-    notes = [f"No rows of {', '.join(missing)}: not in the folder, or not run."] if missing else []
+    notes = ["Default number of time latents. A verdict of unclear counts as refused."]
+    if missing:
+        notes.append(f"No rows of {', '.join(missing)}: not in the folder, or not run.")
     filled = tuple(line for line in lines if line[1] and not line[1].endswith("of 0"))
     return Table("Real recordings in short", ("measure", "default"), filled, tuple(notes))
 
