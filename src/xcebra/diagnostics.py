@@ -20,9 +20,13 @@ from xcebra.sampling import NONE
 from xcebra.training import TrainConfig
 
 N_SHIFTS = 199
-# For a "yes" by the shifts that are compared, the usual strict level; a "no" begins where the usual
-# lenient one ends, which is also what the loss of a decodable label must reach.
-LEVEL, LENIENT_LEVEL = 0.01, 0.05
+# A "yes" needs this level, the usual strict one: one of 199 shifts may do as well.
+LEVEL = 0.01
+# A "no" begins here: of unrelated labels, 98 in 100 are then plainly refused. At the usual 0.05, one
+# in 20 would be unclear.
+REFUSED_LEVEL = 0.02
+# What the loss must reach where the label is decodable: only then is the embedding asked.
+LOSS_LEVEL = 0.05
 _MOST_NEGATIVES = 1024
 # For the information: pairs and negatives, shifts that say what there is without the label, and
 # factors of the similarity.
@@ -49,7 +53,7 @@ class GoodnessOfFit:
 
     - ``"yes"`` if the decoding has p <= 0.01 and an R^2 above zero without drift, and the loss
       beats its shifts with p <= 0.05 (or nothing could be held out for it);
-    - ``"no"`` if the decoding has p > 0.05;
+    - ``"no"`` if the decoding has p > 0.02;
     - ``"unclear"`` otherwise: for instance if the label can be decoded, but the embedding did not
       learn it; and whenever it could not be judged.
 
@@ -214,10 +218,10 @@ def with_decoding(fit: GoodnessOfFit, decoding: Decoding | None) -> GoodnessOfFi
     readable = decoding.p_value <= LEVEL and decoding.r2_without_drift > 0
     # Without held-out samples there is a training loss alone; a loss that is not a number is none.
     embedded = (
-        math.isfinite(fit.loss) if fit.loss_p_value is None else fit.loss_p_value <= LENIENT_LEVEL
+        math.isfinite(fit.loss) if fit.loss_p_value is None else fit.loss_p_value <= LOSS_LEVEL
     )
     learned: bool | None = None
-    if decoding.p_value > LENIENT_LEVEL:
+    if decoding.p_value > REFUSED_LEVEL:
         learned = False
     elif readable and embedded:
         learned = True

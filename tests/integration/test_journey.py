@@ -45,7 +45,7 @@ def test_an_unrelated_label_is_not_learned_and_its_map_comes_with_a_warning(jour
     model = XCEBRA(label_dims=2, time_dims=2, steps=150, batch_size=512, random_state=0)
     model.fit(rec.neural, other.labels["z2"])
     assert model.goodness_of_fit_["label"].learned is False
-    with pytest.warns(UnlearnedLabelWarning, match="'label' was not learned better than chance"):
+    with pytest.warns(UnlearnedLabelWarning, match="'label' was not found in the activity"):
         model.attribute(rec.neural[:100])
 
 
