@@ -22,8 +22,8 @@ from xcebra.training import TrainConfig
 N_SHIFTS = 199
 # A "yes" needs this level, the usual strict one: one of 199 shifts may do as well.
 LEVEL = 0.01
-# A "no" begins here: of unrelated labels, 98 in 100 are then plainly refused. At the usual 0.05, one
-# in 20 would be unclear.
+# A "no" begins here: of unrelated labels, 98 in 100 are then plainly refused. At 0.05, one in 20
+# would be unclear.
 REFUSED_LEVEL = 0.02
 # What the loss must reach where the label is decodable: only then is the embedding asked.
 LOSS_LEVEL = 0.05
