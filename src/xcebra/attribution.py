@@ -72,9 +72,10 @@ def check_options(
     smooth: Any,
     keep_time: Any,
     batch_size: Any,
+    crossed: bool = False,
 ) -> None:
-    """Note every problem with what the user asked for."""
-    choice(problems, "method", method, METHODS)
+    """Note every problem with what the user asked for; ``crossed`` allows the estimator's own."""
+    choice(problems, "method", method, (CROSSED, *METHODS) if crossed else METHODS)
     choice(problems, "aggregate", aggregate, AGGREGATES)
     if smooth is None:
         problems.append("smooth must be a whole number of 1 or more, got None")
@@ -166,9 +167,11 @@ CONTRIBUTIONS: Mapping[str, Callable[[_Work, Tensor, Tensor, Tensor], Tensor]] =
     "shap-shuffled": _shap_shuffled,
     "feature-ablation": _ablation,
 }
+# Of a fitted estimator alone: it needs decoders that were fitted beside the encoder.
+CROSSED = "crossed-gradient"
 METHODS = (*DERIVATIVES, *CONTRIBUTIONS)
 # How neurons move with latents; the others say how the encoder reads latents off the neurons.
-GENERATIVE = ("decoder-gradient", "inverted-gradient")
+GENERATIVE = (CROSSED, "decoder-gradient", "inverted-gradient")
 
 
 def view_of_model(encoder: Encoder, decoder: Decoder, method: str, units: str) -> View:

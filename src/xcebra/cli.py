@@ -16,7 +16,7 @@ import torch
 import typer
 
 from xcebra import __version__
-from xcebra.attribution import METHODS
+from xcebra.attribution import CROSSED, METHODS
 from xcebra.caveats import XcebraWarning
 from xcebra.datasets import navigation, synthetic
 from xcebra.diagnostics import GoodnessOfFit
@@ -40,7 +40,7 @@ app = typer.Typer(
 Experiment = StrEnum(  # type: ignore[misc]
     "Experiment", {name: name for name in (*EXPERIMENTS, GRID_CELLS, REAL)}
 )
-Method = StrEnum("Method", {name: name for name in METHODS})  # type: ignore[misc]
+Method = StrEnum("Method", {name: name for name in (CROSSED, *METHODS)})  # type: ignore[misc]
 Simulation = StrEnum("Simulation", {"synthetic": "synthetic", "navigation": "navigation"})
 
 _N_SHOWN = 5

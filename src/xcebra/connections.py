@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.decoder import around, at, lasts, spread
-from xcebra.encoder import Encoder
+from xcebra.controls import with_controls
+from xcebra.crossed_map import Source
 from xcebra.epochs import IntArray
 from xcebra.labels import Label
 from xcebra.recording import Recording
-from xcebra.significance import Connections, find_connections
+from xcebra.significance import Connections, Gains, group_gains, merge_groups
 
-_LEAST_TESTED, _MOST_TESTED = 400, 10_000
+Array = NDArray[np.float64]
+
+_LEAST_TESTED = 400
+# As many samples as take a few seconds: their number times that of neurons, and its limits.
+_WORK, _FEWEST, _MOST = 2_500_000, 10_000, 40_000
 
 
 def tested_samples(recording: Recording, labels: Mapping[str, Label]) -> IntArray:
     """Samples to test by, at which every label is known, or an error if they are too few."""
-    times = spread(recording.epochs, _MOST_TESTED)
+    times = recording.epochs.indices()
     for label in labels.values():
         times = times[label.valid[times]]
     if len(times) < _LEAST_TESTED:
@@ -27,46 +33,90 @@ def tested_samples(recording: Recording, labels: Mapping[str, Label]) -> IntArra
             f"test=True needs {_LEAST_TESTED} samples or more at which all labels are known, got "
             f"{len(times)}; give more, or make the map without the test"
         )
-    return times
+    most = int(np.clip(_WORK // recording.n_neurons, _FEWEST, _MOST))
+    return times[np.unique(np.linspace(0, len(times) - 1, most).astype(np.int64))]
 
 
 def block_connections(
-    encoder: Encoder,
-    recording: Recording,
-    labels: Mapping[str, Label],
+    source: Source,
     blocks: Mapping[str, slice],
-    axes: NDArray[np.float64],
+    mixtures: Mapping[str, Array],
+    *,
+    controls: bool,
     seed: int,
 ) -> dict[str, Connections]:
     """For every block, which neurons are connected to it given all others.
 
-    A label stands for its block, as it is known without noise; the time block is that of the
-    embedding, in the given axes and, where it lasts, of the samples around: a neuron's own noise
-    has then no part in it.
+    A label stands for its block, as it is known without noise. The time block is that of the
+    embedding, read without the neuron in question and without what the labels tell of it, in the
+    axes of the default map.
 
     Parameters
     ----------
-    encoder : Encoder
-    recording : Recording
-    labels : mapping of str to Label
-        Of every block but time's.
+    source : Source
+        With every label of the fit.
     blocks : mapping of str to slice
-    axes : ndarray of shape (n_latents, n_latents)
+    mixtures : mapping of str to ndarray of shape (n_time_latents, n_label_columns)
+        As for the map.
+    controls : bool
+        Carry units along that cannot be connected.
     seed : int
     """
-    times, epochs = tested_samples(recording, labels), recording.epochs
-    follow = around if lasts(encoder, recording, epochs) else at
-    embedding = follow(encoder, recording)(times, epochs).double().cpu().numpy() @ axes.T
-    columns = {name: label.points[times] for name, label in labels.items()}
-    if "time" in blocks:
-        columns["time"] = embedding[:, blocks["time"]]
+    everyone = np.arange(source.recording.n_neurons)
+    gains = _gains(source, blocks, mixtures, everyone, seed)
+    carried: dict[str, Gains] = {}
+    if controls:
+        replaced: Any = with_controls(source.recording, seed)
+        carried = _gains(
+            replace(source, recording=replaced), blocks, mixtures, replaced.neurons, seed
+        )
     found = {}
     for name in blocks:
-        others = [each for other, each in columns.items() if other != name]
-        found[name] = find_connections(
-            recording.rows(times).astype(np.float64),
-            columns[name],
-            np.concatenate(others, axis=1) if others else np.empty((len(times), 0)),
-            seed=seed,
-        )
+        # Together, so that controls are held to what a typical neuron of the recording owes.
+        both = merge_groups([gains[name], carried[name]] if controls else [gains[name]])
+        n = len(everyone)
+        of_neurons = {
+            field: getattr(both, field)[:n]
+            for field in ("share", "low", "high", "p_values", "explained")
+        }
+        found[name] = Connections(**of_neurons, controls=both.p_values[n:] if controls else None)
+    return found
+
+
+def _gains(
+    source: Source,
+    blocks: Mapping[str, slice],
+    mixtures: Mapping[str, Array],
+    neurons: IntArray,
+    seed: int,
+) -> dict[str, Gains]:
+    """What every block adds to some neurons, in their order."""
+    decoder = source.decoder
+    times = tested_samples(source.recording, source.labels)
+    points, rows = source.inputs(times)
+    n_labels = points.shape[1]
+    in_units = (points * decoder.label_units()).double().cpu().numpy()
+    columns = points.double().cpu().numpy()
+    latents = (rows[:, :, n_labels:] * decoder.embedding_scale).double().cpu().numpy()
+    activity = source.recording.rows(times)[:, neurons].astype(np.float64)
+    group = decoder.group.cpu().numpy()[neurons]
+    of_label = {label.name: label for label in decoder.labels}
+    found = {}
+    for name in blocks:
+        parts, order = [], []
+        for g in np.unique(group):
+            own = np.flatnonzero(group == g)
+            x, rest = activity[:, own], latents[g]
+            if name == "time":
+                part = group_gains(x, rest, columns, clear=False, seed=seed)
+            else:
+                mine = of_label[name].columns
+                if name in mixtures:
+                    rest = rest - in_units[:, mine] @ mixtures[name].T
+                other_labels = np.delete(columns, np.arange(mine.start, mine.stop), axis=1)
+                others = np.concatenate([other_labels, rest], axis=1)
+                part = group_gains(x, columns[:, mine], others, of_label[name].kind, seed=seed)
+            parts.append(part)
+            order.append(own)
+        found[name] = Gains.together(parts, np.argsort(np.concatenate(order)))
     return found

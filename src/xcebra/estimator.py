@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from xcebra import settings
+from xcebra import crossed_map, settings
 from xcebra.attribution import (
+    CROSSED,
     GENERATIVE,
     UNITS,
     check_options,
@@ -28,7 +28,9 @@ from xcebra.batches import Objective
 from xcebra.caveats import XcebraWarning
 from xcebra.checks import choice, number, raise_if
 from xcebra.connections import block_connections, tested_samples
-from xcebra.decoder import fit_decoder, left_over, variance_explained
+from xcebra.crossed_decoder import fit_crossed_decoder, known_times
+from xcebra.crossed_map import Source, make_crossed_map
+from xcebra.decoder import fit_decoder, left_over
 from xcebra.decoding import decode
 from xcebra.diagnostics import (
     GoodnessOfFit,
@@ -116,9 +118,12 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         The trained torch module, from raw activity to embedding.
     decoder_ : Decoder
         The torch module from embedding to expected activity.
+    crossed_decoder_ : CrossedDecoder
+        Two torch modules from labels and time latents to expected activity, fitted to alternate
+        stretches of time: what maps and tests are made from.
     variance_explained_ : dict of str to ndarray of shape (n_neurons,)
-        Share of each neuron's variance the decoder explains: ``"all"``, and what each block alone
-        moves. On held-out samples, if there are any.
+        Share of each neuron's variance that is explained, each neuron by the labels and by what
+        the other neurons know: ``"all"``, and what each block alone moves. On held-out time.
     left_over_ : float
         Largest share of the neurons' variance in one pattern of activity that lasts, and that the
         embedding does not hold. `attribute` warns above 0.03: a factor may lack a latent.
@@ -262,12 +267,26 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             self.config_["jacobian_weight"] = float(history["weight"][-1])
         self.neuron_names_ = recording.neuron_names
         self.decoder_ = decoder
-        self.variance_explained_ = variance_explained(
-            encoder, decoder, recording, judge, plan.blocks, plan.config.seed
+        self.crossed_decoder_ = fit_crossed_decoder(
+            encoder,
+            plan.inputs,
+            recording,
+            plan.labels,
+            plan.blocks.get("time"),
+            plan.decoder,
+            progress=progress,
+        )
+        source = self._source(recording, {each.name: each for each in plan.labels})
+        times = known_times(recording.epochs, plan.labels, recording.n_times)
+        self.variance_explained_ = crossed_map.variance_explained(
+            source, times, plan.blocks, plan.config.seed
         )
         self.left_over_ = left_over(encoder, decoder, recording, judge)
         self.readout_ = fit_readouts(encoder, recording, plan)
-        self.mixture_ = fit_mixtures(encoder, decoder, recording, plan, self.readout_)
+        self.mixture_ = {}
+        if plan.config.similarity == "euclidean":
+            # There is no constant mixture to undo on a sphere.
+            self.mixture_ = crossed_map.fit_mixtures(source, times)
         self.goodness_of_fit_ = _judge(encoder, recording, plan, history)
         return self
 
@@ -328,6 +347,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         batch_size: int | None = None,
         test: bool = False,
         refits: int = 0,
+        controls: bool = True,
     ) -> AttributionMap:
         """Attribute the latents to the neurons, over the samples given.
 
@@ -337,6 +357,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         y : array-like, DataFrame or mapping, optional
             Labels, as for `fit`, for the second opinion and ``test``; a Recording has its own.
         method : str or None
+            ``"crossed-gradient"``: how each neuron's expected activity moves with the labels and
+            with latents that are read without this neuron, where two decoders fitted to different
+            stretches of time agree. A score is negative where they do not agree on anything.
             ``"decoder-gradient"``: how each neuron's expected activity moves with each latent.
             ``"inverted-gradient"``: the paper's, the pseudo-inverse of the encoder's Jacobian.
             ``"gradient"``: the Jacobian itself. ``"integrated-gradients"``, ``"shap-zeros"``,
@@ -362,15 +385,19 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         epochs : list of (start, stop), optional
             Samples to aggregate over.
         every : int
-            Take every so-manieth of them: maps change slowly, and that many times faster.
+            Use every n-th of them: maps change slowly, and that many times faster.
         batch_size : int or None
             Samples at a time; it changes speed and memory, not the map.
         test : bool
             Test every neuron's connection to every block, given all others, for
-            `AttributionMap.significant`. It needs the labels, and takes about 10 s a block.
+            `AttributionMap.significant`. It needs the labels.
         refits : int
             For the test: so many fits more, with other seeds, to the samples given. A connection
             then has to stand in the median fit, and intervals hold how fits differ.
+        controls : bool
+            For the test: carry a few units along that cannot be connected, copies of neurons moved
+            in time and shuffled ones. If more of them than chance explains are called connected,
+            no neuron is.
         """
         check_is_fitted(self)
         recipe = RECIPES[self.config_["recipe"]]
@@ -378,7 +405,11 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         directions = block is not None and not isinstance(block, (str, slice))
         if method is None:
             method = recipe.method
+            if method == CROSSED and (directions or self.crossed_decoder_ is None):
+                method = "decoder-gradient"  # the only one for any direction of the embedding
         problems: list[str] = []
+        if method == CROSSED:
+            self._check_crossed(problems, directions, smooth)
         if basis is None:
             basis = "raw" if directions else recipe.basis
             # There is no constant mixture to undo on a sphere, nor in what the encoder reads off.
@@ -398,6 +429,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             smooth=1 if smooth is None else smooth,
             keep_time=keep_time,
             batch_size=batch_size,
+            crossed=True,
         )
         choice(problems, "basis", basis, BASES)
         choice(problems, "units", units, UNITS)
@@ -418,14 +450,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             near = max(1, recording.epochs.size // _SAMPLES_A_NEIGHBOUR)
             smooth = min(recipe.smooth, near) if plain_derivative and not cosine else 1
         warn_of_map(self, recording, method=method, basis=basis, shown=chosen.blocks, select=select)
-        axes = {
-            "raw": lambda: None,
-            "label": lambda: label_axes(self.readout_, self.blocks_),
-            "sparse": lambda: sparse_axes(self.readout_, self.mixture_, self.blocks_),
-        }[basis]()
         options = Options(
             method,
-            axes,
+            None if method == CROSSED else self._axes(basis, recording),
             select,
             smooth,
             aggregate,
@@ -433,13 +460,22 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             batch_size,
             self.config_["random_state"],
         )
-        amap = make_map(
-            view_of_model(self.encoder_, self.decoder_, method, units),
-            reader(self.encoder_, recording),
-            recording.epochs.indices()[::every],
-            chosen,
-            options,
-        )
+        times = recording.epochs.indices()[::every]
+        if method == CROSSED:
+            amap = make_crossed_map(
+                self._source(recording, labels),
+                times,
+                chosen,
+                self.blocks_,
+                options,
+                mixtures=self._mixtures() if basis == "sparse" else {},
+                readouts=self.readout_,
+                in_label_axes=basis != "raw",
+                scale=self.encoder_.scale if units == "raw" else None,
+            )
+        else:
+            view = view_of_model(self.encoder_, self.decoder_, method, units)
+            amap = make_map(view, reader(self.encoder_, recording), times, chosen, options)
         shown = {name: labels[name] for name in amap.blocks if name in labels}
         timed = X if isinstance(X, Recording) else recording
         opinions = second_opinions(timed, shown, recording.epochs.indices())
@@ -449,7 +485,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         if not test:
             return amap
         models = [self, *self._refitted(X, y, epochs, refits)]
-        tests = [model._connections(recording, labels) for model in models]
+        tests = [model._connections(recording, labels, controls) for model in models]
         found = {
             name: merged([each[name] for each in tests]) for name in amap.blocks if name in tests[0]
         }
@@ -580,15 +616,57 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                 found[name] = delayed(label, spec.delay, recording.epochs)
         return found
 
+    def _source(self, recording: Recording, labels: Mapping[str, Label]) -> Source:
+        """What a map by the crossed decoders is made from."""
+        time = self.blocks_.get("time")
+        return Source(self.encoder_, self.crossed_decoder_, recording, labels, time)
+
+    def _mixtures(self) -> dict[str, NDArray[np.float64]]:
+        """What the columns of time add to those of each label in the sparse basis."""
+        return {name: mixture.weights for name, mixture in self.mixture_.items()}
+
+    def _axes(self, basis: str, recording: Recording) -> NDArray[np.float64] | None:
+        """Axes of the embedding, for methods that attribute its latents."""
+        if basis == "raw":
+            return None
+        if basis == "label":
+            return label_axes(self.readout_, self.blocks_)
+        mixtures = fit_mixtures(
+            self.encoder_, self.decoder_, recording, self.blocks_, self.readout_
+        )
+        return sparse_axes(self.readout_, mixtures, self.blocks_)
+
+    def _check_crossed(self, problems: list[str], directions: bool, smooth: Any) -> None:
+        """Note what the crossed decoders cannot do."""
+        if self.crossed_decoder_ is None:
+            problems.append(
+                f"method={CROSSED!r} needs decoders that models of version 0.3 do not have; fit "
+                "the model again, or use 'decoder-gradient'"
+            )
+        if directions:
+            problems.append(
+                f"method={CROSSED!r} knows labels and time latents, not any direction of the "
+                "embedding; use 'decoder-gradient'"
+            )
+        if smooth not in (None, 1):
+            problems.append(
+                f"smooth={smooth!r} averages Jacobians of networks; {CROSSED!r} has none"
+            )
+
     def _connections(
-        self, recording: Recording, labels: Mapping[str, Label]
+        self, recording: Recording, labels: Mapping[str, Label], controls: bool
     ) -> dict[str, Connections]:
         """Each block's connections, in the axes of the default map."""
-        cosine = self.config_["similarity"] == "cosine"
-        undone = label_axes if cosine else partial(sparse_axes, mixtures=self.mixture_)
-        axes = undone(self.readout_, blocks=self.blocks_)
+        if self.crossed_decoder_ is None:
+            raise ValueError(
+                "test=True needs decoders that models of version 0.3 do not have; fit the model "
+                "again"
+            )
+        source = self._source(recording, labels)
         seed = self.config_["random_state"]
-        return block_connections(self.encoder_, recording, labels, self.blocks_, axes, seed)
+        return block_connections(
+            source, self.blocks_, self._mixtures(), controls=controls, seed=seed
+        )
 
     def _refitted(self, X: Any, y: Any, epochs: Any, refits: int) -> Iterator[XCEBRA]:
         """Fits to the same samples that differ in their seed alone, one at a time."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import h5netcdf
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 from xcebra.maps import AttributionMap, Steps
 from xcebra.second_opinion import SecondOpinion
@@ -26,8 +27,11 @@ _ATTRIBUTION = "attribution"
 # Attribute that describes the second opinions: for each label the unit of the rate and the name of
 # the usual score.
 _OPINIONS = "opinions"
+# Attribute with the p-values of the controls of each block that was tested.
+_CONTROLS = "controls"
 # Names in the file of what a test finds; blocks that were not tested have NaN.
 _TESTED = {"share": "share", "share_low": "low", "share_high": "high", "p_value": "p_values"}
+_EXPLAINED = "explained"  # files of version 0.3 do not have it
 
 
 def to_xarray(amap: AttributionMap) -> Dataset:
@@ -66,6 +70,10 @@ def to_pandas(amap: AttributionMap) -> DataFrame:
     for told, field in _TESTED.items():
         columns += [(told, name) for name in amap.connections]
         data += [getattr(found, field) for found in amap.connections.values()]
+    for name, found in amap.connections.items():
+        if found.explained is not None:
+            columns += [(_EXPLAINED, name), ("share_of_explained", name)]
+            data += [found.explained, found.of_explained]
     columns += [("value", name) for name in amap.latent_names]
     data.append(amap.values)
     unknown = np.full(len(amap.neuron_names), np.nan)
@@ -188,7 +196,11 @@ def _read(opened: Any, file: Any) -> AttributionMap:
         tables = [file[told][...] for told in _TESTED]
         for i, name in enumerate(names):
             if not np.isnan(tables[0][:, i]).all():
-                tested[name] = Connections(*(table[:, i] for table in tables))
+                tested[name] = Connections(
+                    **{field: t[:, i] for field, t in zip(_TESTED.values(), tables, strict=True)},
+                    explained=file[_EXPLAINED][:, i] if _EXPLAINED in file else None,
+                    controls=_read_controls(file, name),
+                )
     opinions = _read_opinions(file, names)
     made = json.loads(_attribute(file, "made"))
     called = tuple(words("neuron")), tuple(words("latent"))
@@ -245,6 +257,10 @@ def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
         for told, field in _TESTED.items():
             each = [getattr(amap.connections.get(b), field, untested) for b in amap.blocks]
             variables[told] = (("neuron", "block"), np.column_stack(each))
+        known = {b: c.explained for b, c in amap.connections.items() if c.explained is not None}
+        if known:
+            each = [known.get(b, untested) for b in amap.blocks]
+            variables[_EXPLAINED] = (("neuron", "block"), np.column_stack(each))
     if amap.opinions:
         unknown = np.full(len(amap.neuron_names), np.nan)
         given = [amap.opinions.get(b) for b in amap.blocks]
@@ -278,4 +294,16 @@ def _attributes(amap: AttributionMap) -> dict[str, Any]:
             for name, opinion in amap.opinions.items()
         }
         attributes[_OPINIONS] = json.dumps(described)
+    controls = {
+        name: found.controls.tolist()
+        for name, found in amap.connections.items()
+        if found.controls is not None
+    }
+    if controls:
+        attributes[_CONTROLS] = json.dumps(controls)
     return attributes
+
+
+def _read_controls(file: Any, name: str) -> NDArray[np.float64] | None:
+    controls = json.loads(_attribute(file, _CONTROLS) or "{}")
+    return np.array(controls[name], dtype=np.float64) if name in controls else None

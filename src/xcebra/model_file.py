@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from xcebra.basis import Mixture
+from xcebra.crossed_decoder import CrossedDecoder, LabelColumns
 from xcebra.decoder import Decoder
 from xcebra.decoding import Decoding
 from xcebra.diagnostics import GoodnessOfFit
@@ -21,6 +22,7 @@ from xcebra.storage import read_tensors, under, write_tensors
 _KIND = "xcebra-model"
 _READOUT = ("weights", "intercept", "spread")
 _MIXTURE = ("weights", "before", "after")
+_MIXTURE_NUMBERS = ("gap", "n_unconnected", "instability", "n_before")
 
 Model = TypeVar("Model")
 
@@ -39,6 +41,9 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
     for name, mixture in model.mixture_.items():
         for part in _MIXTURE:
             tensors[f"mixture/{name}/{part}"] = torch.from_numpy(getattr(mixture, part))
+    crossed = model.crossed_decoder_
+    if crossed is not None:
+        tensors |= {f"crossed/{k}": v for k, v in crossed.state_dict().items()}
     names = getattr(model, "feature_names_in_", None)
     header = {
         "params": {k: plain(v) for k, v in model.get_params(deep=False).items()},
@@ -49,9 +54,10 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
         "variance_explained": list(model.variance_explained_),
         "left_over": model.left_over_,
         "mixture": {
-            name: {part: getattr(mixture, part) for part in ("gap", "n_unconnected", "instability")}
+            name: {part: getattr(mixture, part) for part in _MIXTURE_NUMBERS}
             for name, mixture in model.mixture_.items()
         },
+        "crossed": None if crossed is None else _plain_labels(crossed),
         "neuron_names": list(model.neuron_names_),
         "feature_names_in": None if names is None else list(names),
     }
@@ -102,11 +108,28 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     model.decoder_ = Decoder(inputs, unit, unit, unit_blocks=unit_blocks)
     model.decoder_.load_state_dict(under(tensors, "decoder/"))
     model.decoder_.to(device)
+    model.crossed_decoder_ = None
+    if header.get("crossed") is not None:
+        model.crossed_decoder_ = _crossed(under(tensors, "crossed/"), header["crossed"]).to(device)
     model.neuron_names_ = tuple(header["neuron_names"])
     model.n_features_in_ = len(state["mean"])
     if header["feature_names_in"] is not None:
         model.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
     return model
+
+
+def _plain_labels(decoder: CrossedDecoder) -> list[list[Any]]:
+    return [
+        [each.name, each.kind, each.columns.start, each.columns.stop] for each in decoder.labels
+    ]
+
+
+def _crossed(state: Mapping[str, torch.Tensor], labels: list[list[Any]]) -> CrossedDecoder:
+    fixed = {name: values for name, values in state.items() if not name.startswith("members.")}
+    columns = [LabelColumns(name, kind, slice(a, b)) for name, kind, a, b in labels]
+    decoder = CrossedDecoder(fixed, columns)
+    decoder.load_state_dict(dict(state))
+    return decoder
 
 
 def _goodness_of_fit(fields: Mapping[str, Any]) -> GoodnessOfFit:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from xcebra.attribution import moments, view_of_model
 from xcebra.basis import Mixture, sparsest
-from xcebra.decoder import Decoder
+from xcebra.decoder import Decoder, spread
 from xcebra.encoder import Encoder, embed
 from xcebra.epochs import IntArray
 from xcebra.map_request import Options
@@ -95,7 +95,7 @@ def fit_mixtures(
     encoder: Encoder,
     decoder: Decoder,
     recording: Recording,
-    plan: Plan,
+    blocks: Mapping[str, slice],
     readouts: Mapping[str, Readout],
 ) -> dict[str, Mixture]:
     """For each label, what the time block's columns must add to its own to make them sparse.
@@ -103,21 +103,20 @@ def fit_mixtures(
     A label's block follows that label alone, while the time block, whose innovations the time
     objective keeps apart from the labels', takes a share of every label it is correlated with. So
     the columns of labels are mixed with those of time. What correlated labels do to each other is
-    not undone. On the sphere there is no constant mixture to undo.
+    not undone.
     """
-    if "time" not in plan.blocks or plan.config.similarity == "cosine":
+    if "time" not in blocks:
         return {}
-    times = plan.training.indices()
-    times = times[:: max(1, len(times) // _MOST_MAPS)]
+    times = spread(recording.epochs, _MOST_MAPS)
     found = moments(
         view_of_model(encoder, decoder, "decoder-gradient", "standardised"),
         reader(encoder, recording),
         times,
-        Options("decoder-gradient", label_axes(readouts, plan.blocks)),
+        Options("decoder-gradient", label_axes(readouts, blocks)),
     )
-    time = plan.blocks["time"]
+    time = blocks["time"]
     others = np.arange(time.start, time.stop)
-    return {label.name: sparsest(found, plan.blocks[label.name], others) for label in plan.labels}
+    return {name: sparsest(found, blocks[name], others) for name in readouts}
 
 
 def sparse_axes(

@@ -76,7 +76,7 @@ RECIPES: Mapping[str, Recipe] = {
         regression_weight=0.01,
         decoder_steps=1500,
         decoder_learning_rate=2e-3,
-        method="decoder-gradient",
+        method="crossed-gradient",
         basis="sparse",
         smooth=16,
     ),

@@ -1,70 +1,132 @@
-"""Is a neuron connected to a block, given everything else? Nested regressions against shifts.
+"""Is a neuron connected to a block, given everything else? What the block adds, against shifts.
 
-A neuron is regressed on the other blocks alone, and on them together with the block in question;
-what the block adds on time that was held out is its share. The same with the block moved in time,
-circularly, says what nothing would add: both keep their autocorrelation, and nothing else changes.
+What the other blocks predict of a neuron is taken out of it, on time that was held out. What is
+left is regressed on functions of the block, and of the block together with the others: what that
+explains on held-out time is what the block adds. The same with the neuron's remainder moved in
+time, circularly, says what nothing would add: both keep their autocorrelation, their drift and
+their bursts, and each shift is fitted anew.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import false_discovery_control
+from scipy.stats import binom, false_discovery_control, pearson3
 from scipy.stats import t as student_t
+
+from xcebra.encoding_strength import smooth_functions
 
 Array = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Moments = tuple[Array, ...]
 
-# Ranks are among the shifts of all neurons together: fewer are enough than for one alone.
-N_SHIFTS = 99
+N_SHIFTS = 199
 # What an embedding that is not perfect lets through, as a share of what a typical connected neuron
-# owes to the block. Chosen on dataset seeds 100 and above.
+# owes to the block, of what is explained of each. Chosen on dataset seeds 100 and above.
 ALLOWANCE = 0.1
+# What a label lets through by being correlated with something that nobody measured, as a share of
+# the variance that it explains of a typical connected neuron. Hippocampal units beside
+# head-direction cells follow heading a little, since the animal faces different ways in different
+# places; this leaves out those of which heading explains less than 1 %.
+LEAST_EFFECT = 0.02
 _STRETCHES, _FOLDS = 20, 4
-_OTHER_WAVES, _JOINT_WAVES = 200, 300
+_OTHER_WAVES = 150
 _ROWS_A_WAVE = 20
 _WAVELENGTH = 1.5
 _RIDGE = 1e-3
-_LEAST_EXPLAINED = 0.02
+# Functions of the block: the leading components of a smooth basis, with a ridge that grows as
+# components become rougher; products of the smoothest of them with the other blocks' columns.
+_MOST_FUNCTIONS, _SMOOTHEST, _MOST_OTHERS = 60, 6, 8
+_LEAST_COMPONENT, _ROUGH_RIDGE = 1e-4, 2e-3
+# Below this share of the variance explained, no part of it is stated: both would be mostly noise.
+LEAST_EXPLAINED = 0.01
 _LEVEL = 0.95
+# Shifted neurons that are regressed together: products of large matrices are quick.
+_COLUMNS_AT_ONCE = 128
+# A tail fitted to a few hundred shifts is not known beyond this.
+_LEAST_P = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
 class Connections:
-    """What each neuron owes to a block beyond the others, and whether that may be nothing.
+    """What a block adds to each neuron beyond the others, and whether that may be nothing.
 
     Parameters
     ----------
     share : ndarray of shape (n_neurons,)
-        Of the variance that all blocks together explain, the part that is lost without this one;
-        held out.
+        Share of the neuron's variance that this block explains beyond all others, on held-out
+        time, less what a shifted block seems to explain. It is 0 on average where there is
+        nothing, and at most 1.
     low, high : ndarray of shape (n_neurons,)
         Ends of its 95 % interval over stretches of time.
     p_values : ndarray of shape (n_neurons,)
         Of no connection, but for what leaks through an imperfect embedding (`ALLOWANCE`); one
         neuron at a time.
+    explained : ndarray of shape (n_neurons,), optional
+        Share of the variance that all blocks together explain, on held-out time.
+    controls : ndarray of shape (n_controls,), optional
+        P-values of controls that were carried along: units that cannot be connected.
     """
 
     share: Array
     low: Array
     high: Array
     p_values: Array
+    explained: Array | None = None
+    controls: Array | None = None
 
     def significant(self, alpha: float = 0.05) -> NDArray[np.bool_]:
         """Neurons whose connection stands, with a share ``alpha`` of false ones expected.
 
-        Benjamini and Hochberg's procedure.
+        Benjamini and Hochberg's procedure, over neurons and controls together. If more controls
+        are called connected than chance explains, no neuron is: the test does not hold here.
         """
-        return np.asarray(false_discovery_control(self.p_values) <= alpha)
+        called = self._called(alpha)[: len(self.p_values)]
+        return called & self.controls_hold(alpha)
+
+    def controls_called(self, alpha: float = 0.05) -> int:
+        """How many of the controls are called connected."""
+        return int(self._called(alpha)[len(self.p_values) :].sum())
+
+    def controls_hold(self, alpha: float = 0.05) -> bool:
+        """Whether no more controls are called connected than a share ``alpha`` of them may be.
+
+        The limit is the 95 % quantile of the binomial distribution.
+        """
+        n = 0 if self.controls is None else len(self.controls)
+        return n == 0 or self.controls_called(alpha) <= int(binom.ppf(0.95, n, alpha))
+
+    def _called(self, alpha: float) -> NDArray[np.bool_]:
+        extra = np.empty(0) if self.controls is None else self.controls
+        return np.asarray(false_discovery_control(np.append(self.p_values, extra)) <= alpha)
+
+    @property
+    def of_explained(self) -> Array:
+        """The share as a part of all that is explained of a neuron, between 0 and 1.
+
+        It is NaN where less than 1 % of a neuron's variance is explained.
+        """
+        if self.explained is None:
+            return np.full(len(self.share), np.nan)
+        enough = self.explained >= LEAST_EXPLAINED
+        part = self.share / np.where(enough, self.explained, 1.0)
+        return np.where(enough, np.clip(part, 0.0, 1.0), np.nan)
 
 
 def find_connections(
-    activity: Array, block: Array, others: Array, *, n_shifts: int | None = None, seed: int = 0
+    activity: Array,
+    block: Array,
+    others: Array,
+    *,
+    kind: str = "continuous",
+    clear: bool = True,
+    n_shifts: int | None = None,
+    seed: int = 0,
 ) -> Connections:
     """Test every neuron's connection to a block, given the others.
 
@@ -74,43 +136,106 @@ def find_connections(
     block : ndarray of shape (n_times, n_columns)
     others : ndarray of shape (n_times, n_other_columns)
         May have no columns.
+    kind : {"continuous", "discrete", "circular"}
+        Of the block's columns.
+    clear : bool
+        Also try the others without what they have of the block. Other latents may hold functions of
+        the block, of which a neuron that follows the rest of them is free; only with the block at
+        hand could it be read from them. That is no connection.
     n_shifts : int, optional
         `N_SHIFTS` if not given.
     seed : int
         Of the shifts and the regressors.
     """
+    return merge_groups([group_gains(activity, block, others, kind, clear, n_shifts, seed)])
+
+
+@dataclass(frozen=True, eq=False)
+class Gains:
+    """What a block adds to some neurons, by stretch of time and under shifts.
+
+    Parameters
+    ----------
+    by_stretch : ndarray of shape (n_stretches, n_neurons)
+        Sum of squares that the block explains, held out.
+    nulls : ndarray of shape (n_shifts, n_neurons)
+        The same over all of time, under shifts.
+    left : ndarray of shape (n_neurons,)
+        Sum of squares that the others leave.
+    total : ndarray of shape (n_stretches, n_neurons)
+        Sum of squares from the mean.
+    """
+
+    by_stretch: Array
+    nulls: Array
+    left: Array
+    total: Array
+
+    @classmethod
+    def together(cls, parts: Sequence[Gains], order: NDArray[np.int64] | None = None) -> Gains:
+        """Neurons that were regressed in several groups, one after another or in another order."""
+        joined = [
+            np.concatenate([getattr(part, name) for part in parts], axis=-1)
+            for name in ("by_stretch", "nulls", "left", "total")
+        ]
+        return cls(*(each if order is None else each[..., order] for each in joined))
+
+
+def group_gains(
+    activity: Array,
+    block: Array,
+    others: Array,
+    kind: str = "continuous",
+    clear: bool = True,
+    n_shifts: int | None = None,
+    seed: int = 0,
+) -> Gains:
+    """What a block adds to neurons that share their regressors; arguments as `find_connections`."""
     n = len(activity)
     rng = np.random.default_rng(seed)
-    x, block, others = (_standardised(each) for each in (activity, block, others))
+    x, others = _standardised(activity), _standardised(others)
     stretch = np.arange(n) * _STRETCHES // n
     fold = stretch % _FOLDS
-    regression = _Nested(x, others, fold, rng)
-    as_given = without = _by_stretch(regression.errors_without(), stretch)
-    for version in _cleared(others, block, fold, rng):
-        errors_then = _Nested(x, version, fold, rng).errors_without()
-        other_way = _by_stretch(errors_then, stretch)
-        without = np.where(other_way.sum(axis=0) < without.sum(axis=0), other_way, without)
-    waves = _Waves.draw(others.shape[1] + block.shape[1], _JOINT_WAVES, n, rng)
-
-    def errors(moved: Array) -> Array:
-        joint = np.concatenate([others, moved], axis=1)
-        return _by_stretch(regression.errors_with(waves.of(joint)), stretch)
-
-    with_block = errors(block)
-    total = _by_stretch(np.square(x), stretch)
+    functions, roughness = _block_functions(block, others, kind, seed)
+    rest = x - _Nested(x, others, fold, rng).predicted_without()
+    if clear and others.shape[1]:
+        told = _Nested(others, _standardised(block), fold, rng).predicted_without()
+        again = x - _Nested(x, _standardised(others - told), fold, rng).predicted_without()
+        rest = np.where(np.square(again).sum(axis=0) < np.square(rest).sum(axis=0), again, rest)
+    left = np.square(rest).sum(axis=0)
+    rest = (rest - rest.mean(axis=0)).astype(np.float32)
+    ridge = _HeldOutRidge(functions, stretch, roughness)
     margin = max(1, n // _STRETCHES)
     shifts = rng.integers(margin, max(margin + 1, n - margin), size=n_shifts or N_SHIFTS)
-    shifted = [errors(np.roll(block, shift, axis=0)) for shift in shifts]
-    nulls = np.array([_gain(as_given, each, total) for each in shifted])
-    # Columns that tell nothing cost something: shifted ones say how much, and that is made up for.
-    fair = with_block - (np.mean(shifted, axis=0) - as_given)
-    share, low, high = _shares(without, fair, total)
-    explained = np.maximum(_gain(total, fair, total), 0.0)
+    at_once = max(1, _COLUMNS_AT_ONCE // rest.shape[1])
+    nulls = []
+    for start in range(0, len(shifts), at_once):
+        some = shifts[start : start + at_once]
+        moved = np.concatenate([np.roll(rest, shift, axis=0) for shift in some], axis=1)
+        nulls.append(ridge.gains(moved).sum(axis=0).reshape(len(some), -1))
+    total = _by_stretch(np.square(x), stretch)
+    return Gains(ridge.gains(rest), np.concatenate(nulls), left, total)
+
+
+def merge_groups(groups: Sequence[Gains]) -> Connections:
+    """Shares, intervals and p-values of neurons that were regressed in several groups."""
+    joined = Gains.together(groups)
+    gains, nulls, total, left = joined.by_stretch, joined.nulls, joined.total, joined.left
+    whole = total.sum(axis=0)
+    whole = np.where(whole > 0, whole, 1.0)
+    found, by_chance = gains.sum(axis=0) / whole, nulls / whole
+    share, low, high = _shares(gains, nulls.mean(axis=0), total)
+    explained = np.clip(1 - left / whole + np.maximum(share, 0.0), 0.0, 1.0)
     # What shifts alone make of a typical share is none: then nothing can leak.
-    by_chance = (nulls - nulls.mean(axis=0)) / np.maximum(explained, _LEAST_EXPLAINED)
-    owed = typical(share) - float(np.mean([typical(each) for each in by_chance]))
-    leak = ALLOWANCE * max(0.0, owed) * explained
-    return Connections(share, low, high, _p_values(_gain(without, with_block, total) - leak, nulls))
+    part = share / np.maximum(explained, LEAST_EXPLAINED)
+    parts_by_chance = (by_chance - by_chance.mean(axis=0)) / np.maximum(explained, LEAST_EXPLAINED)
+    owed = typical(part) - float(np.mean([typical(each) for each in parts_by_chance]))
+    leak = ALLOWANCE * max(0.0, min(1.0, owed)) * explained
+    usual = typical(share) - float(
+        np.mean([typical(n) for n in by_chance - by_chance.mean(axis=0)])
+    )
+    leak = leak + LEAST_EFFECT * max(0.0, usual)
+    return Connections(share, low, high, _p_values(found - leak, by_chance), explained)
 
 
 def merged(found: Sequence[Connections]) -> Connections:
@@ -129,7 +254,12 @@ def merged(found: Sequence[Connections]) -> Connections:
     whole = np.sqrt(np.square(reach).mean(axis=0) + quantile**2 * between)
     share = shares.mean(axis=0)
     p_merged = np.minimum(1.0, 2 * np.median(p_values, axis=0))
-    return Connections(share, share - whole, share + whole, p_merged)
+    known = [each.explained for each in found if each.explained is not None]
+    explained = np.mean(known, axis=0) if known else None
+    high = np.minimum(share + whole, 1.0)
+    carried = [each.controls for each in found if each.controls is not None]
+    controls = np.minimum(1.0, 2 * np.median(carried, axis=0)) if carried else None
+    return Connections(share, share - whole, high, p_merged, explained, controls)
 
 
 def share_told(target: Array, source: Array) -> float:
@@ -146,21 +276,53 @@ def share_told(target: Array, source: Array) -> float:
     return 1.0 - float(left.sum() / max(float(np.square(x).sum()), 1e-300))
 
 
-def _cleared(
-    others: Array, block: Array, fold: NDArray[np.int64], rng: np.random.Generator
-) -> list[Array]:
-    """The others without what they have of the block: all of it, and all but what is linear.
+def _block_functions(block: Array, others: Array, kind: str, seed: int) -> tuple[Singles, Array]:
+    """Functions of the block and their products with the others, and how rough each of them is."""
+    n = len(block)
+    basis = smooth_functions(kind, block, seed=seed)
+    basis = basis - basis.mean(axis=0)
+    values, axes = np.linalg.eigh(basis.T @ basis / n)
+    kept = np.flatnonzero(values > _LEAST_COMPONENT * values[-1])[::-1][:_MOST_FUNCTIONS]
+    if len(kept) == 0 or values[-1] <= 0:
+        return np.zeros((n, 1), dtype=np.float32), np.ones(1)
+    main = basis @ (axes[:, kept] / np.sqrt(values[kept]))
+    roughness = values[kept[0]] / values[kept]
+    few, with_them = main[:, :_SMOOTHEST], others[:, :_MOST_OTHERS]
+    products = (few[:, :, None] * with_them[:, None, :]).reshape(n, -1)
+    both = np.concatenate([main, products - products.mean(axis=0)], axis=1)
+    return both.astype(np.float32), np.concatenate(
+        [roughness, np.repeat(roughness[: few.shape[1]], with_them.shape[1])]
+    )
 
-    Other latents may hold functions of the block, of which a neuron that follows the rest of them
-    is free; only with the block at hand could it be read from them. That is no connection: a neuron
-    counts as connected if no version of the others does without the block.
-    """
-    if others.shape[1] == 0:
-        return []
-    target = _Nested(others, block, fold, rng)
-    all_of_it = target.predicted_without()
-    linear = block @ np.linalg.lstsq(block, others, rcond=None)[0]
-    return [_standardised(others - all_of_it), _standardised(others - all_of_it + linear)]
+
+class _HeldOutRidge:
+    """What fixed regressors explain of anything on held-out time, by sums of products alone."""
+
+    def __init__(self, design: Singles, stretch: NDArray[np.int64], roughness: Array):
+        self._design = design
+        self._starts = np.flatnonzero(np.diff(stretch, prepend=-1))
+        bounds = [*self._starts, len(design)]
+        self._rows = [slice(a, b) for a, b in itertools.pairwise(bounds)]
+        self._inner = [(design[r].T @ design[r]).astype(np.float64) for r in self._rows]
+        whole, n = sum(self._inner), len(design)
+        self._inverses = []
+        for k in range(_FOLDS):
+            own = sum(self._inner[k::_FOLDS])
+            n_train = n - sum(r.stop - r.start for r in self._rows[k::_FOLDS])
+            ridge = np.diag(_ROUGH_RIDGE * n_train * roughness)
+            self._inverses.append(np.linalg.inv(whole - own + ridge))
+
+    def gains(self, x: Singles) -> Array:
+        """Sum of squares explained in each stretch, (n_stretches, n_columns)."""
+        cross = np.array([self._design[r].T @ x[r] for r in self._rows], dtype=np.float64)
+        whole = cross.sum(axis=0)
+        found = np.empty((len(cross), x.shape[1]))
+        for k, inverse in enumerate(self._inverses):
+            weights = inverse @ (whole - cross[k::_FOLDS].sum(axis=0))
+            for i in range(k, len(cross), _FOLDS):
+                inner = (weights * (self._inner[i] @ weights)).sum(axis=0)
+                found[i] = 2 * (weights * cross[i]).sum(axis=0) - inner
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +354,7 @@ class _Nested:
     """Ridge regressions on the same rows, with and without more columns, each fold held out."""
 
     def __init__(self, x: Array, others: Array, fold: NDArray[np.int64], rng: np.random.Generator):
-        # Single precision for the products, which take the time; the ridge bears it.
+        # Single precision is accurate enough here because of the ridge penalty.
         self._x = x.astype(np.float32)
         self._folds = [np.flatnonzero(fold == k) for k in range(_FOLDS)]
         waves = _Waves.draw(others.shape[1], _OTHER_WAVES, len(x), rng)
@@ -206,12 +368,6 @@ class _Nested:
     def predicted_without(self) -> Array:
         """What the smaller regression expects."""
         return self._x - self._misses(self._base, self._base_moments)
-
-    def errors_with(self, more: Singles) -> Array:
-        """Squared errors with more columns."""
-        design = np.concatenate([self._base, more], axis=1)
-        moments = [self._moments(design[rows], rows) for rows in self._folds]
-        return np.square(self._misses(design, moments))
 
     def _moments(self, design: Singles, rows: NDArray[np.int64]) -> Moments:
         x = self._x[rows]
@@ -232,26 +388,20 @@ class _Nested:
         return found
 
 
-def _gain(before: Array, after: Array, total: Array) -> Array:
-    """Share of the variance by which errors fall; zero for a neuron that does not vary."""
-    whole = total.sum(axis=0)
-    return np.where(whole > 0, (before - after).sum(axis=0) / np.where(whole > 0, whole, 1), 0.0)
-
-
-def _shares(without: Array, with_block: Array, total: Array) -> tuple[Array, Array, Array]:
-    """What is lost of what was explained, with an interval from leaving stretches out."""
+def _shares(gains: Array, by_chance: Array, total: Array) -> tuple[Array, Array, Array]:
+    """What is gained of the variance, with an interval from leaving stretches out."""
+    n = len(total)
 
     def share(keep: NDArray[np.bool_]) -> Array:
-        lost = _gain(without[keep], with_block[keep], total[keep])
-        explained = _gain(total[keep], with_block[keep], total[keep])
-        return lost / np.maximum(explained, _LEAST_EXPLAINED)
+        whole = total[keep].sum(axis=0)
+        net = gains[keep].sum(axis=0) - by_chance * keep.mean()
+        return np.where(whole > 0, net / np.where(whole > 0, whole, 1.0), 0.0)
 
-    n = len(total)
-    whole = share(np.ones(n, dtype=bool))
+    found = share(np.ones(n, dtype=bool))
     left_out = np.array([share(np.arange(n) != k) for k in range(n)])
     error = np.sqrt((n - 1) / n * np.square(left_out - left_out.mean(axis=0)).sum(axis=0))
     reach = float(student_t.ppf((1 + _LEVEL) / 2, n - 1)) * error
-    return whole, whole - reach, whole + reach
+    return found, found - reach, np.minimum(found + reach, 1.0)
 
 
 def typical(share: Array) -> float:
@@ -261,15 +411,21 @@ def typical(share: Array) -> float:
 
 
 def _p_values(found: Array, nulls: Array) -> Array:
-    """Ranks among shifts, of all neurons together once each is in units of its own shifts."""
+    """Rank of each neuron among its own shifts; beyond all of them, by the tail of their spread.
+
+    The tail is that of Pearson's third kind with the mean, variance and skewness of the shifts, the
+    usual approximation of a permutation distribution.
+    """
+    n = len(nulls)
+    beaten = (nulls >= found).sum(axis=0)
+    ranks = (1 + beaten) / (1 + n)
     centre, spread = nulls.mean(axis=0), nulls.std(axis=0, ddof=1)
     varies = spread > 0
     unit = np.where(varies, spread, 1.0)
-    pool = np.sort(((nulls - centre) / unit)[:, varies].ravel())
-    # A shift lies nearer to the centre of shifts, of which it is one, than what is not among them.
-    outside = np.sqrt((len(nulls) - 1) / (len(nulls) + 1))
-    beaten = len(pool) - np.searchsorted(pool, outside * (found - centre) / unit)
-    return np.where(varies, (1 + beaten) / (1 + len(pool)), 1.0)
+    skew = (((nulls - centre) / unit) ** 3).mean(axis=0)
+    tail = pearson3.sf((found - centre) / unit, np.clip(skew, 0.1, 8.0))
+    beyond = np.clip(tail, _LEAST_P, ranks)
+    return np.where(varies, np.where(beaten == 0, beyond, ranks), 1.0)
 
 
 def _by_stretch(values: Array, stretch: NDArray[np.int64]) -> Array:

@@ -1,0 +1,386 @@
+"""Two decoders, fitted to alternate stretches of time, from labels and latents to neurons.
+
+Each neuron is regressed on the labels themselves, which are known without noise, and on the time
+latents read without this neuron (`leave_out`), from which the part that the labels tell was taken
+out. Whatever the two decoders agree on was seen twice, in different data: products of their
+derivatives, averaged over time, are zero on average for a neuron without signal.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from xcebra.caveats import InterruptedFitWarning, warn
+from xcebra.decoder import WIDTH, DecoderConfig
+from xcebra.encoder import Encoder, Inputs, embed, linear
+from xcebra.epochs import Epochs, IntArray
+from xcebra.interrupts import deferred_interrupt
+from xcebra.labels import Label
+from xcebra.leave_out import LeaveOut, latents_without
+from xcebra.progress import bar
+from xcebra.recording import Recording
+from xcebra.schedules import one_cycle
+
+# Stretches of time, given to the two decoders in turn: many enough that both see the whole
+# recording, long enough that noise at their borders does not matter.
+N_STRETCHES = 20
+_MOST_SAMPLES = 200_000
+_MOST_JUDGED = 8192
+_BETWEEN_LOOKS = 100
+_PATIENCE = 5
+# Samples that stand for the fit where a label is not given: enough to find a near one.
+_MOST_REFERENCES = 4096
+# The labels' part of a latent: cosines of random directions, and what a ridge costs.
+_WAVES, _ROWS_A_WAVE, _WAVELENGTH, _RIDGE = 100, 20, 1.5, 1e-3
+_FOLDS = 4
+
+
+@dataclass(frozen=True)
+class LabelColumns:
+    """Where a label stands among the label columns of the decoder, and of what kind it is."""
+
+    name: str
+    kind: str
+    columns: slice
+
+
+def label_columns(labels: Sequence[Label]) -> tuple[LabelColumns, ...]:
+    """The columns of every label, one label after the other."""
+    found, start = [], 0
+    for label in labels:
+        stop = start + label.points.shape[1]
+        found.append(LabelColumns(label.name, label.kind, slice(start, stop)))
+        start = stop
+    return tuple(found)
+
+
+class CrossedDecoder(nn.Module):
+    """From label columns and time latents to the expected activity of standardised neurons, twice.
+
+    Parameters
+    ----------
+    fixed : mapping of str to Tensor
+        What was measured before training, kept as buffers:
+
+        - ``group`` (n_neurons,) and ``correlation`` (n_neurons, n_neurons): see `LeaveOut`;
+        - ``label_mean``, ``label_scale`` (n_label_columns,);
+        - ``directions`` (n_label_columns, n_waves), ``phases`` (n_waves,): smooth functions of the
+          labels;
+        - ``told`` (n_groups, 1 + n_label_columns + n_waves, n_time_latents): weights of the labels'
+          part of every latent;
+        - ``latent_mean``, ``latent_scale``, ``embedding_scale`` (n_time_latents,): of the latents
+          without the labels' part, and the scale that they had with it;
+        - ``reference_embedding`` (n_references, n_latents), ``reference_labels``
+          (n_references, n_label_columns), ``class_shares`` (n_label_columns,).
+    labels : sequence of LabelColumns
+    generator : torch.Generator, optional
+        Source of the initial weights.
+    """
+
+    group: Tensor
+    correlation: Tensor
+    label_mean: Tensor
+    label_scale: Tensor
+    directions: Tensor
+    phases: Tensor
+    told: Tensor
+    latent_mean: Tensor
+    latent_scale: Tensor
+    embedding_scale: Tensor
+    reference_embedding: Tensor
+    reference_labels: Tensor
+    class_shares: Tensor
+
+    def __init__(
+        self,
+        fixed: Mapping[str, Tensor],
+        labels: Sequence[LabelColumns],
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        for name, values in fixed.items():
+            self.register_buffer(name, values)
+        self.labels = tuple(labels)
+        n_inputs, n_neurons = len(self.label_mean) + len(self.latent_mean), len(self.group)
+        self.members = nn.ModuleList(
+            nn.Sequential(
+                linear(n_inputs, WIDTH, generator),
+                nn.GELU(),
+                linear(WIDTH, WIDTH, generator),
+                nn.GELU(),
+                linear(WIDTH, n_neurons, generator),
+            )
+            for _ in range(2)
+        )
+
+    @property
+    def leave_out(self) -> LeaveOut:
+        """Which neurons were left out together."""
+        return LeaveOut(self.group.cpu().numpy(), self.correlation.double().cpu().numpy())
+
+    def inputs(
+        self,
+        points: Float[Tensor, "sample column"],
+        latents: Float[Tensor, "group sample latent"],
+    ) -> Float[Tensor, "group sample input"]:
+        """What the members take: standardised labels, and latents without the labels' part."""
+        scaled = (points - self.label_mean) / self.label_scale
+        part = torch.einsum("sf,gfl->gsl", self._functions(scaled), self.told)
+        rest = (latents - part - self.latent_mean) / self.latent_scale
+        return torch.cat([scaled.expand(len(latents), *scaled.shape), rest], dim=2)
+
+    def _functions(self, scaled: Tensor) -> Tensor:
+        return smooth_functions(scaled, self.directions, self.phases)
+
+    def label_units(self) -> Tensor:
+        """What label columns are multiplied by to be in the units of the map."""
+        units = torch.ones_like(self.label_mean)
+        for label in self.labels:
+            if label.kind == "continuous":
+                units[label.columns] = 1 / self.label_scale[label.columns].square().mean().sqrt()
+            elif label.kind == "discrete":
+                units[label.columns] = self.class_shares[label.columns].clamp_min(1e-6).rsqrt()
+        return units
+
+    def nearest_labels(self, embedding: NDArray[np.float32]) -> Tensor:
+        """Labels of the samples of the fit that lie nearest in the embedding."""
+        z = torch.from_numpy(embedding).to(self.reference_embedding)
+        nearest = [
+            torch.cdist(part, self.reference_embedding).argmin(dim=1) for part in z.split(2048)
+        ]
+        return self.reference_labels[torch.cat(nearest)]
+
+
+def smooth_functions(scaled: Tensor, directions: Tensor, phases: Tensor) -> Tensor:
+    """A constant, the columns themselves, and cosines along random directions."""
+    waves = torch.cos(scaled @ directions + phases)
+    return torch.cat([scaled.new_ones(len(scaled), 1), scaled, waves], dim=1)
+
+
+def fit_crossed_decoder(
+    encoder: Encoder,
+    inputs: Inputs,
+    recording: Recording,
+    labels: Sequence[Label],
+    time_block: slice | None,
+    config: DecoderConfig,
+    *,
+    progress: bool = False,
+) -> CrossedDecoder:
+    """Measure what the decoders need, then train them, each on every other stretch of time.
+
+    Each decoder is judged on the stretches of the other one, and keeps the weights with the least
+    error there; training ends early when neither has become better for a while, or after Ctrl-C.
+    """
+    device = encoder.loadings.device
+    times = known_times(recording.epochs, labels, _MOST_SAMPLES)
+    leave_out = LeaveOut.measure(recording, recording.epochs, inputs, config.seed)
+    block = time_block or slice(0, 0)
+    latents = latents_without(encoder, recording, times, leave_out, block)
+    points = label_points(labels, times).to(device)
+    fixed = _measure(encoder, recording, times, points, latents, leave_out, labels, config.seed)
+    generator = torch.Generator().manual_seed(config.seed)
+    decoder = CrossedDecoder(fixed, label_columns(labels), generator).to(device)
+    with torch.no_grad():
+        rows = decoder.inputs(points, latents)
+    targets = encoder.standardised(torch.from_numpy(recording.rows(times)).to(device))
+    _train(decoder, rows, targets, config, progress)
+    return decoder
+
+
+def known_times(epochs: Epochs, labels: Sequence[Label], most: int) -> IntArray:
+    """Evenly spaced samples at which every label is known."""
+    times = epochs.indices()
+    for label in labels:
+        times = times[label.valid[times]]
+    if len(times) == 0:
+        raise ValueError(
+            f"no sample has all of the labels {[label.name for label in labels]}; fit them one at "
+            "a time, or fill their gaps"
+        )
+    return times[np.unique(np.linspace(0, len(times) - 1, most).astype(np.int64))]
+
+
+def label_points(labels: Sequence[Label], times: IntArray) -> Tensor:
+    """Columns of all labels at some times, of shape (n_times, n_columns)."""
+    if not labels:
+        return torch.zeros(len(times), 0)
+    found = np.concatenate([label.points[times] for label in labels], axis=1)
+    return torch.from_numpy(found.astype(np.float32))
+
+
+def halves(n: int) -> NDArray[np.int64]:
+    """Which of the two decoders each of ``n`` samples in order trains: 0 or 1."""
+    return np.arange(n) * N_STRETCHES // n % 2
+
+
+def _measure(
+    encoder: Encoder,
+    recording: Recording,
+    times: IntArray,
+    points: Tensor,
+    latents: Tensor,
+    leave_out: LeaveOut,
+    labels: Sequence[Label],
+    seed: int,
+) -> dict[str, Tensor]:
+    """Every buffer of the decoder."""
+    rng = np.random.default_rng(seed)
+    n_columns = points.shape[1]
+    mean, scale = points.mean(dim=0), points.std(dim=0, correction=0)
+    scale = torch.where(scale > 0, scale, 1.0)
+    n_waves = min(_WAVES, len(times) // _ROWS_A_WAVE) if n_columns else 0
+    reach = _WAVELENGTH * math.sqrt(max(1, n_columns))
+    directions = torch.from_numpy(rng.standard_normal((n_columns, n_waves)) / reach).to(points)
+    phases = torch.from_numpy(rng.uniform(0, 2 * np.pi, size=n_waves)).to(points)
+    functions = smooth_functions((points - mean) / scale, directions, phases)
+    told = _labels_part(functions, latents)
+    rest = latents - torch.einsum("sf,gfl->gsl", functions, told)
+    latent_scale = rest.flatten(0, 1).std(dim=0, correction=0)
+    embedding_scale = latents.flatten(0, 1).std(dim=0, correction=0)
+    some = np.unique(np.linspace(0, len(times) - 1, _MOST_REFERENCES).astype(np.int64))
+    discrete = np.zeros(n_columns, dtype=bool)
+    for each in label_columns(labels):
+        discrete[each.columns] = each.kind == "discrete"
+    shares = torch.where(torch.from_numpy(discrete).to(mean.device), mean, torch.ones_like(mean))
+    return {
+        "group": torch.from_numpy(leave_out.group),
+        "correlation": torch.from_numpy(leave_out.correlation).float(),
+        "label_mean": mean,
+        "label_scale": scale,
+        "directions": directions,
+        "phases": phases,
+        "told": told,
+        "latent_mean": rest.flatten(0, 1).mean(dim=0),
+        "latent_scale": torch.where(latent_scale > 0, latent_scale, 1.0),
+        "embedding_scale": torch.where(embedding_scale > 0, embedding_scale, 1.0),
+        "reference_embedding": torch.from_numpy(embed(encoder, recording, times[some])),
+        "reference_labels": points[torch.from_numpy(some).to(points.device)].cpu(),
+        "class_shares": shares,
+    }
+
+
+def _labels_part(functions: Tensor, latents: Tensor) -> Tensor:
+    """Weights of the smooth function of the labels in each latent, as far as it is really there.
+
+    How far is found on held-out stretches: the part predicted from the other stretches is
+    regressed on, and what its slope falls short of 1 is not taken out. Where nothing of a latent
+    is predicted on held-out time, nothing is. Slow latents and labels that are unrelated look
+    related in any one stretch of time; taking that out would remove the latent itself.
+    """
+    design = functions.double()
+    n_groups, n, n_latents = latents.shape
+    y = latents.double().permute(1, 0, 2).reshape(n, n_groups * n_latents)
+    if design.shape[1] <= 1 or n_latents == 0:
+        return latents.new_zeros(n_groups, design.shape[1], n_latents)
+    fold = torch.from_numpy(np.arange(n) * N_STRETCHES // n % _FOLDS).to(y.device)
+    gram, cross = design.T @ design, design.T @ y
+    ridge = torch.ones(design.shape[1], dtype=torch.float64, device=y.device)
+    ridge[0] = 1e-9  # the constant is not held back
+    predicted = torch.empty_like(y)
+    for k in range(_FOLDS):
+        out = fold == k
+        rows, targets = design[out], y[out]
+        inner = gram - rows.T @ rows + torch.diag(_RIDGE * (n - len(rows)) * ridge)
+        predicted[out] = rows @ torch.linalg.solve(inner, cross - rows.T @ targets)
+    centred = y - y.mean(dim=0)
+    moved = predicted - predicted.mean(dim=0)
+    slope = (centred * moved).sum(dim=0) / moved.square().sum(dim=0).clamp_min(1e-300)
+    told = (centred - moved).square().sum(dim=0) < centred.square().sum(dim=0)
+    slope = torch.where(told, slope.clamp(0.0, 1.0), 0.0)
+    weights = torch.linalg.solve(gram + torch.diag(_RIDGE * n * ridge), cross) * slope
+    weights[0] = 0.0  # the mean of a latent is no part of the label
+    return weights.reshape(-1, n_groups, n_latents).permute(1, 0, 2).to(latents)
+
+
+def _train(
+    decoder: CrossedDecoder,
+    rows: Float[Tensor, "group sample input"],
+    targets: Float[Tensor, "sample neuron"],
+    config: DecoderConfig,
+    progress: bool,
+) -> None:
+    """Train both members; a row of a group teaches the neurons of that group alone."""
+    rng = np.random.default_rng(config.seed)
+    device = targets.device
+    n_groups, n = rows.shape[:2]
+    half = halves(n)
+    mine = [np.flatnonzero(half == k) for k in range(2)]
+    if min(map(len, mine)) == 0:
+        mine = [np.arange(n)] * 2
+    # A group's neurons are one of n_groups of all: the weight makes up for it.
+    taught = torch.stack([decoder.group == g for g in range(n_groups)]).to(targets) * n_groups
+    judged = [
+        torch.from_numpy(_evenly(other, _MOST_JUDGED // n_groups)).to(device)
+        for other in mine[::-1]
+    ]
+    fused = device.type in ("cpu", "cuda")
+    optimizers = [torch.optim.Adam(member.parameters(), fused=fused) for member in decoder.members]
+    best = [copy.deepcopy(member.state_dict()) for member in decoder.members]
+    least, since = [math.inf, math.inf], 0
+    steps = bar(config.steps, progress, desc="crossed decoders", unit="step")
+    with deferred_interrupt() as interrupted, steps:
+        for step in range(config.steps):
+            rate = one_cycle(step, config.steps, config.learning_rate, rise=0.05)
+            for member, optimizer, own in zip(decoder.members, optimizers, mine, strict=True):
+                optimizer.param_groups[0]["lr"] = rate
+                drawn = torch.from_numpy(own[rng.integers(len(own), size=config.batch_size)])
+                drawn = drawn.to(device)
+                group = torch.from_numpy(rng.integers(n_groups, size=config.batch_size)).to(device)
+                optimizer.zero_grad()
+                missed = member(rows[group, drawn]) - targets[drawn]
+                (missed.square() * taught[group]).mean().backward()
+                optimizer.step()
+            steps.update()
+            last_one = step + 1 == config.steps or interrupted()
+            if (step + 1) % _BETWEEN_LOOKS and not last_one:
+                continue
+            since += 1
+            for k, member in enumerate(decoder.members):
+                error = _error(member, rows[:, judged[k]], targets[judged[k]], taught)
+                if error < least[k]:
+                    best[k], least[k], since = copy.deepcopy(member.state_dict()), error, 0
+            if interrupted():
+                warn(
+                    f"the decoders were stopped at step {step + 1} of {config.steps}; maps are "
+                    "those of networks that are not trained to the end",
+                    InterruptedFitWarning,
+                )
+            if last_one or since == _PATIENCE:
+                break
+    for member, state in zip(decoder.members, best, strict=True):
+        member.load_state_dict(state)
+
+
+def _evenly(rows: IntArray, most: int) -> IntArray:
+    return rows[np.unique(np.linspace(0, len(rows) - 1, most).astype(np.int64))]
+
+
+def _error(member: nn.Module, rows: Tensor, targets: Tensor, taught: Tensor) -> float:
+    with torch.no_grad():
+        errors = [
+            ((member(rows[g]) - targets).square() * taught[g]).mean() for g in range(len(rows))
+        ]
+    return float(torch.stack(errors).mean())
+
+
+def expected(
+    decoder: CrossedDecoder, rows: Float[Tensor, "group sample input"]
+) -> Float[Tensor, "member sample neuron"]:
+    """What both decoders expect of every neuron, from the inputs of its own group."""
+    found = torch.empty(2, rows.shape[1], len(decoder.group), device=rows.device)
+    with torch.no_grad():
+        for k, member in enumerate(decoder.members):
+            for g in range(len(rows)):
+                own = decoder.group == g
+                found[k][:, own] = member(rows[g])[:, own]
+    return found

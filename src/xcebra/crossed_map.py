@@ -1,0 +1,362 @@
+"""The map of two decoders: how neurons move with labels and time latents, where both agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xcebra.basis import Mixture, sparsest
+from xcebra.crossed_decoder import CrossedDecoder, LabelColumns, expected, halves
+from xcebra.encoder import Encoder, embed
+from xcebra.epochs import IntArray
+from xcebra.jacobian import jacobian
+from xcebra.labels import Label
+from xcebra.leave_out import latents_without
+from xcebra.map_request import Names, Options
+from xcebra.maps import AttributionMap
+from xcebra.readout import Readout
+from xcebra.recording import Recording
+from xcebra.step_store import StepStore
+
+Array = NDArray[np.float64]
+
+# Derivatives change slowly from sample to sample: more samples do not change a mean over time.
+MOST_SAMPLES = 4096
+_ROWS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A fitted model and the recording that its map is of.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    decoder : CrossedDecoder
+    recording : Recording
+    labels : mapping of str to Label
+        Labels that are known; of others, and where one is missing, the label of the sample of the
+        fit that lies nearest in the embedding is taken.
+    time_block : slice or None
+        Latents of the embedding that belong to time.
+    """
+
+    encoder: Encoder
+    decoder: CrossedDecoder
+    recording: Recording
+    labels: Mapping[str, Label]
+    time_block: slice | None
+
+    def inputs(self, times: IntArray) -> tuple[Tensor, Tensor]:
+        """Label columns at some times, and the inputs of the decoders, group by group."""
+        latents = latents_without(
+            self.encoder,
+            self.recording,
+            times,
+            self.decoder.leave_out,
+            self.time_block or slice(0, 0),
+        )
+        points = self.points(times)
+        with torch.no_grad():
+            return points, self.decoder.inputs(points, latents)
+
+    def points(self, times: IntArray) -> Tensor:
+        """Label columns at some times, as given or as nearest in the embedding."""
+        given = np.full((len(times), len(self.decoder.label_mean)), np.nan)
+        for label in self.decoder.labels:
+            if label.name in self.labels:
+                found = self.labels[label.name]
+                known = found.valid[times]
+                given[known, label.columns] = found.points[times[known]]
+        points = torch.from_numpy(given.astype(np.float32)).to(self.decoder.label_mean)
+        missing = torch.isnan(points)
+        if missing.any():
+            embedding = embed(self.encoder, self.recording, times)
+            points = torch.where(missing, self.decoder.nearest_labels(embedding), points)
+        return points
+
+
+def derivatives(
+    source: Source, times: IntArray
+) -> Iterator[tuple[IntArray, Float[Tensor, "member sample neuron column"]]]:
+    """How both decoders say that each neuron moves, a part of the samples at a time.
+
+    Columns are those of the labels, then the time latents. A continuous label's are derivatives
+    per standard deviation of the label, which all its columns share. An angle's are those along the
+    circle, as parts along its cosine and sine. Of classes, they are differences from the mean over
+    classes, times the root of the share of samples in that class. A time latent's are per unit of
+    the embedding. Neurons are in units of their standard deviation.
+
+    Yields
+    ------
+    positions : ndarray of int
+        Of the samples in ``times``.
+    maps : Tensor of shape (2, n_samples, n_neurons, n_columns)
+    """
+    decoder = source.decoder
+    for start in range(0, len(times), _ROWS_AT_ONCE):
+        positions = np.arange(start, min(start + _ROWS_AT_ONCE, len(times)))
+        points, rows = source.inputs(times[positions])
+        maps = torch.zeros(2, len(positions), len(decoder.group), rows.shape[2], device=rows.device)
+        with torch.no_grad():
+            for k, member in enumerate(decoder.members):
+                for g in range(len(rows)):
+                    own = decoder.group == g
+                    last = member[-1]  # type: ignore[index]
+                    layers = (*list(member)[:-1], _some_outputs(last, own))  # type: ignore[call-overload]
+                    maps[k][:, own] = jacobian(layers, rows[g])
+            for label in decoder.labels:
+                _by_label(source.decoder, label, points, rows, maps)
+            n_columns = len(decoder.label_mean)
+            maps[..., n_columns:] /= decoder.embedding_scale
+        yield positions, maps
+
+
+def _some_outputs(layer: torch.nn.Module, chosen: Tensor) -> torch.nn.Linear:
+    """The rows of a linear layer that belong to some neurons."""
+    whole: torch.nn.Linear = layer  # type: ignore[assignment]
+    part = torch.nn.utils.skip_init(torch.nn.Linear, whole.in_features, int(chosen.sum()))
+    part = part.to(whole.weight.device)
+    with torch.no_grad():
+        part.weight.copy_(whole.weight[chosen])
+        part.bias.copy_(whole.bias[chosen])
+    return part
+
+
+def _by_label(
+    decoder: CrossedDecoder, label: LabelColumns, points: Tensor, rows: Tensor, maps: Tensor
+) -> None:
+    """Turn derivatives by standardised columns into those of the label's kind, in place."""
+    mine = label.columns
+    scale = decoder.label_scale[mine]
+    if label.kind == "continuous":
+        # One unit for all columns of a label, so that they keep their proportions.
+        maps[..., mine] *= scale.square().mean().sqrt() / scale
+    elif label.kind == "circular":
+        along = torch.stack([-points[:, mine.start + 1], points[:, mine.start]], dim=1)
+        turned = (maps[..., mine] * (along / scale)[None, :, None, :]).sum(dim=3)
+        maps[..., mine] = turned[..., None] * along[None, :, None, :]
+    else:
+        shares = decoder.class_shares[mine]
+        classes = torch.eye(mine.stop - mine.start, device=points.device)
+        found = []
+        for one in classes:
+            moved = rows.clone()
+            moved[:, :, mine] = (one - decoder.label_mean[mine]) / scale
+            found.append(expected(decoder, moved))
+        levels = torch.stack(found, dim=3)
+        contrasts = levels - (levels * shares).sum(dim=3, keepdim=True)
+        maps[..., mine] = contrasts * shares.sqrt()
+
+
+def crossed_moments(source: Source, times: IntArray) -> Array:
+    """Mean over time of products of each neuron's rows in the two decoders, made symmetric.
+
+    Noise of the decoders, which is another one in each, is zero on average.
+
+    Returns
+    -------
+    ndarray of shape (n_neurons, n_columns, n_columns)
+    """
+    total: Tensor | float = 0.0
+    for _, maps in derivatives(source, times):
+        total = total + torch.einsum("sni,snj->nij", maps[0].cpu().double(), maps[1].cpu().double())
+    products = (total / max(1, len(times))).numpy()  # type: ignore[union-attr]
+    return (products + products.transpose(0, 2, 1)) / 2
+
+
+def fit_mixtures(source: Source, times: IntArray) -> dict[str, Mixture]:
+    """For each label, what the time latents' columns must add to its own to make them sparse.
+
+    A hidden factor that is correlated with a label leaves a constant mixture of its columns in
+    those of the label; see `xcebra.basis`. What correlated labels do to each other is not undone:
+    they are regressed on together.
+    """
+    n_labels, n_time = len(source.decoder.label_mean), len(source.decoder.latent_mean)
+    if n_labels == 0 or n_time == 0:
+        return {}
+    some = np.unique(np.linspace(0, len(times) - 1, MOST_SAMPLES).astype(np.int64))
+    moments = crossed_moments(source, times[some])
+    others = np.arange(n_labels, n_labels + n_time)
+    return {label.name: sparsest(moments, label.columns, others) for label in source.decoder.labels}
+
+
+def variance_explained(
+    source: Source, times: IntArray, blocks: Mapping[str, slice], seed: int
+) -> dict[str, Array]:
+    """Share of each neuron's variance that is explained on held-out time, in all and by block.
+
+    Each decoder predicts the stretches that the other one was fitted to. A block's share is half
+    the mean product of the changes that both decoders expect when that block alone is exchanged
+    with other samples (the total effect of Sobol, crossed): for a neuron without signal it is zero
+    on average, and may be negative.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n_neurons,)
+        ``"all"``, and each block by its name.
+    """
+    decoder, encoder = source.decoder, source.encoder
+    half = halves(len(times))
+    some = np.unique(np.linspace(0, len(times) - 1, MOST_SAMPLES).astype(np.int64))
+    half, times = half[some], times[some]
+    other = torch.from_numpy(np.random.default_rng(seed).permutation(len(times)))
+    _, rows = source.inputs(times)
+    neurons = encoder.standardised(
+        torch.from_numpy(source.recording.rows(times)).to(encoder.loadings.device)
+    )
+    both = expected(decoder, rows)
+    held_out = torch.where(torch.from_numpy(half == 0).to(both.device)[:, None], both[1], both[0])
+    variance = neurons.var(dim=0, correction=0)
+    shares = {"all": 1 - (neurons - held_out).square().mean(dim=0) / variance.clamp_min(1e-12)}
+    n_labels = len(decoder.label_mean)
+    columns = {label.name: label.columns for label in decoder.labels}
+    if "time" in blocks:
+        columns["time"] = slice(n_labels, rows.shape[2])
+    for name in blocks:
+        exchanged = rows.clone()
+        exchanged[:, :, columns[name]] = rows[:, other.to(rows.device)][:, :, columns[name]]
+        changes = expected(decoder, exchanged) - both
+        shares[name] = (changes[0] * changes[1]).mean(dim=0) / 2 / variance.clamp_min(1e-12)
+    varies = variance > 0
+    return {
+        name: torch.where(varies, share, 0.0).cpu().double().numpy()
+        for name, share in shares.items()
+    }
+
+
+def signed_root(values: Array) -> Array:
+    """Root of the absolute value, with the sign: what noise makes stays on both sides of zero."""
+    return np.sign(values) * np.sqrt(np.abs(values))
+
+
+def make_crossed_map(
+    source: Source,
+    times: IntArray,
+    names: Names,
+    blocks: Mapping[str, slice],
+    options: Options,
+    *,
+    mixtures: Mapping[str, Array],
+    readouts: Mapping[str, Readout],
+    in_label_axes: bool,
+    scale: Tensor | None,
+) -> AttributionMap:
+    """Aggregate derivatives over time into a map.
+
+    A score is the signed root of the time mean of the product of both decoders' derivatives, summed
+    over the block's columns. ``values`` are the same column by column, and zero where that product
+    is negative. Maps of single steps are means of both decoders.
+
+    Parameters
+    ----------
+    source : Source
+    times : ndarray of int
+    names : Names
+        Neurons, latents and blocks of the map asked for.
+    blocks : mapping of str to slice
+        All blocks of the embedding.
+    options : Options
+    mixtures : mapping of str to ndarray of shape (n_time_latents, n_label_columns)
+        What the columns of time add to those of a label.
+    readouts : mapping of str to Readout
+        From the latents of a label's block to the label.
+    in_label_axes : bool
+        Show a label's own columns where its block has as many latents, not the latents as learned.
+    scale : Tensor of shape (n_neurons,), optional
+        Units of the neurons.
+    """
+    keep = options.keep_time
+    if keep is False and options.aggregate != "median":
+        some = np.unique(np.linspace(0, len(times) - 1, MOST_SAMPLES).astype(np.int64))
+        times = times[some]
+    columns = _columns(source.decoder, blocks, mixtures, readouts, in_label_axes)
+    chosen = options.select if isinstance(options.select, slice) else slice(None)
+    store = StepStore(keep, len(times), len(names.neurons), len(names.latents))
+    products: Array | float = 0.0
+    scores: dict[str, Array | float] = dict.fromkeys(blocks, 0.0)
+    extremes: Array | None = None
+    for positions, found in derivatives(source, times):
+        maps = found if scale is None else found * scale[:, None]
+        maps = torch.einsum("msnc,cd->msnd", maps, columns.undone.to(maps))
+        for name in blocks:
+            both = maps[0][..., columns.of_block[name]] * maps[1][..., columns.of_block[name]]
+            scores[name] = scores[name] + both.sum(dim=(0, 2)).cpu().double().numpy()
+        shown = torch.einsum("msnd,dl->msnl", maps, columns.shown.to(maps))[..., chosen]
+        products = products + (shown[0] * shown[1]).sum(dim=0).cpu().double().numpy()
+        mean = shown.mean(dim=0)
+        if options.aggregate == "max":
+            largest = mean.abs().amax(dim=0).cpu().double().numpy()
+            extremes = largest if extremes is None else np.maximum(extremes, largest)
+        store.put(positions, mean)
+    made = {
+        "method": options.method,
+        "aggregate": options.aggregate,
+        "smooth": 1,
+        "n_samples": len(times),
+    }
+    steps = store.steps(times)
+    told = (names.blocks, names.neurons, names.latents)
+    if options.aggregate in ("median", "max") and steps is not None:
+        return AttributionMap.from_steps(steps, *told, aggregate=options.aggregate, made=made)
+    n = len(times)
+    root = signed_root(np.asarray(products) / n)
+    whole = {name: signed_root(np.asarray(score) / n) for name, score in scores.items()}
+    if extremes is not None:
+        root = extremes
+    elif options.aggregate == "sum":
+        root = root * n
+        whole = {name: score * n for name, score in whole.items()}
+    values = np.maximum(root, 0.0)
+    of_blocks = {
+        # A slice of latents is no block of its own: its score is over the columns shown.
+        name: whole[name] if name in whole else signed_root((np.sign(root) * root**2).sum(axis=1))
+        for name in names.blocks
+    }
+    return AttributionMap(values, of_blocks, *told, made, steps)
+
+
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """From columns of derivatives to those with mixtures undone, and on to the latents shown."""
+
+    undone: Tensor
+    shown: Tensor
+    of_block: Mapping[str, slice]
+
+
+def _columns(
+    decoder: CrossedDecoder,
+    blocks: Mapping[str, slice],
+    mixtures: Mapping[str, Array],
+    readouts: Mapping[str, Readout],
+    in_label_axes: bool,
+) -> _Columns:
+    n_labels, n_time = len(decoder.label_mean), len(decoder.latent_mean)
+    n_latents = max(block.stop for block in blocks.values())
+    undone = np.eye(n_labels + n_time)
+    shown = np.zeros((n_labels + n_time, n_latents))
+    of_block = {}
+    for label in decoder.labels:
+        mine, block = label.columns, blocks[label.name]
+        of_block[label.name] = mine
+        if label.name in mixtures:
+            undone[n_labels:, mine] = mixtures[label.name]
+        width = block.stop - block.start
+        if in_label_axes and width == mine.stop - mine.start:
+            shown[mine, block] = np.eye(width)
+        else:
+            # How the label moves with each latent, in the label's unit.
+            readout = readouts[label.name]
+            unit = float(np.sqrt(np.mean(readout.spread**2))) or 1.0
+            shown[mine, block] = readout.weights / unit
+    if "time" in blocks:
+        of_block["time"] = slice(n_labels, n_labels + n_time)
+        shown[n_labels:, blocks["time"]] = np.eye(n_time)
+    return _Columns(torch.from_numpy(undone), torch.from_numpy(shown), of_block)
