@@ -1,0 +1,201 @@
+"""Latents read without a neuron: what the others predict of it, and that it never finds itself."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+
+from xcebra import leave_out
+from xcebra.encoder import Encoder, Inputs, embed
+from xcebra.leave_out import LeaveOut, latents_without
+from xcebra.recording import Recording
+
+N, SILENT = 1200, 3
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def population(n_neurons=30, *, rank=3, noise=0.0, seed=0):
+    """Neurons that follow a few factors, one of them silent, with an offset and other scales."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((N, rank)) @ rng.standard_normal((rank, n_neurons))
+    x = (x + noise * rng.standard_normal(x.shape)) * np.geomspace(0.1, 10, n_neurons) + 3
+    x[:, SILENT] = 2.0
+    return x
+
+
+def measured(x, *, epochs=None, seed=0):
+    recording = Recording(x, epochs=epochs)
+    inputs = Inputs.measure(recording, recording.epochs, project=False)
+    return recording, inputs, LeaveOut.measure(recording, recording.epochs, inputs, seed)
+
+
+def standardised(recording, inputs):
+    return (recording.neural.astype(np.float64) - inputs.mean) * inputs.reciprocal
+
+
+def encoder(inputs, *, window=1, n_latents=4):
+    return Encoder(inputs, n_latents, limit=5.0, window=window, generator=generator())
+
+
+@pytest.mark.parametrize(("n_neurons", "n_groups"), [(1, 1), (7, 7), (16, 16), (17, 5), (42, 5)])
+def test_every_neuron_is_left_out_once_and_groups_are_of_one_size(n_neurons, n_groups):
+    x = np.random.default_rng(0).standard_normal((50, n_neurons))
+    _, _, parted = measured(x)
+    assert parted.n_groups == n_groups
+    sizes = [len(parted.members(g)) for g in range(n_groups)]
+    assert max(sizes) - min(sizes) <= 1
+    together = np.concatenate([parted.members(g) for g in range(n_groups)])
+    assert sorted(together.tolist()) == list(range(n_neurons))
+
+
+def test_groups_come_from_the_seed_and_mix_the_order_of_the_neurons():
+    x = population(40)
+    groups = [measured(x, seed=seed)[2].group for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(groups[0], groups[1])
+    assert (groups[0] != groups[2]).any()
+    assert (groups[0] != np.arange(40) % 5).any()
+
+
+def test_correlations_are_those_of_the_epochs_in_double_precision():
+    x = population(noise=0.5)
+    recording, _, parted = measured(x, epochs=[(0, 300), (500, 900)])
+    inside = np.concatenate([recording.neural[:300], recording.neural[500:900]]).astype(np.float64)
+    moving = np.arange(30) != SILENT
+    expected = np.corrcoef(inside[:, moving].T)
+    np.testing.assert_allclose(parted.correlation[np.ix_(moving, moving)], expected, atol=1e-9)
+    assert not parted.correlation[SILENT].any()
+    assert not parted.correlation[:, SILENT].any()
+
+
+def test_the_others_predict_as_a_ridge_regression_does():
+    recording, inputs, parted = measured(population(noise=0.7))
+    u = standardised(recording, inputs)
+    for g in range(parted.n_groups):
+        left, kept = parted.members(g), np.flatnonzero(parted.group != g)
+        ridge = Ridge(alpha=leave_out._RIDGE * N, fit_intercept=False).fit(u[:, kept], u[:, left])
+        imputed = u @ parted.weights(g)
+        np.testing.assert_allclose(imputed[:, left], ridge.predict(u[:, kept]), atol=1e-7)
+        np.testing.assert_array_equal(imputed[:, kept], u[:, kept])
+
+
+def test_a_population_without_noise_is_reproduced():
+    """Rank 3 in 23 or more neurons: each of the others has eigenvalues of about 8 beside 1e-3."""
+    recording, inputs, parted = measured(population())
+    u = standardised(recording, inputs)
+    for g in range(parted.n_groups):
+        assert np.abs(u @ parted.weights(g) - u).max() < 1e-3 * np.abs(u).max()
+
+
+def test_a_neuron_of_which_the_others_know_nothing_is_replaced_by_its_mean():
+    """Exactly orthogonal neurons: the correlations are the identity, and the weights zero."""
+    x = np.linalg.qr(np.random.default_rng(0).standard_normal((N, 12)))[0]
+    x -= x.mean(axis=0)
+    x = np.linalg.qr(x)[0] * np.sqrt(N)
+    recording, inputs, parted = measured(x * np.arange(1, 13) + 5)
+    for g in range(12):
+        expected = np.eye(12)
+        expected[g == parted.group] = 0.0
+        np.testing.assert_allclose(parted.weights(g), expected, atol=1e-6)
+
+
+def test_independent_noise_beside_a_population_is_replaced_by_almost_nothing():
+    x = population()
+    x[:, 7] = np.random.default_rng(1).standard_normal(N)
+    recording, inputs, parted = measured(x)
+    imputed = standardised(recording, inputs) @ parted.weights(parted.group[7])
+    # Three factors, at N samples each: sqrt(3 / N) by chance.
+    assert imputed[:, 7].std() < 2.5 * np.sqrt(3 / N)
+
+
+def test_neurons_alone_in_the_recording_become_their_mean():
+    _, _, parted = measured(np.random.default_rng(0).standard_normal((50, 1)))
+    assert parted.weights(0).tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize("window", [1, 5])
+@pytest.mark.parametrize("around", [False, True])
+def test_a_neuron_never_finds_itself(window, around):
+    """Whatever a neuron does, the latents that it is explained by stay the same to the bit."""
+    x = population(noise=0.5)
+    recording, inputs, parted = measured(x, epochs=[(0, 400), (430, N)])
+    model = encoder(inputs, window=window)
+    times = recording.epochs.indices()[::3]
+    told = (parted, slice(1, 4))
+    before = latents_without(model, recording, times, *told, around=around)
+    own = np.flatnonzero(parted.group == parted.group[11])
+    changed = x.copy()
+    # Another neuron altogether, in all of its group.
+    changed[:, own] = np.random.default_rng(5).standard_normal((N, len(own))) * 30
+    moved = Recording(changed, epochs=recording.epochs)
+    after = latents_without(model, moved, times, *told, around=around)
+    same = parted.group[11]
+    assert torch.equal(before[same], after[same])
+    for g in set(range(parted.n_groups)) - {same}:
+        assert (before[g] - after[g]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_latents_are_the_embedding_of_imputed_activity(window):
+    recording, inputs, parted = measured(population(noise=0.5), epochs=[(0, 500), (500, N)])
+    model = encoder(inputs, window=window).double()
+    times = np.array([0, 1, 2, 250, 498, 499, 500, 501, N - 1])
+    found = latents_without(model, recording, times, parted, slice(0, 4), around=False)
+    u = standardised(recording, inputs)
+    rows = recording.epochs.windows(times, window, N)
+    for g in range(parted.n_groups):
+        imputed = torch.from_numpy((u @ parted.weights(g))[rows])
+        with torch.no_grad():
+            expected = model.network((imputed @ model.loadings).flatten(1))
+        assert (found[g] - expected).abs().max() < 1e-6
+
+
+def test_with_nothing_to_leave_out_they_are_the_embedding():
+    """A neuron that is silent is alone in its group: without it nothing changes."""
+    x = population(8, noise=0.5)
+    recording, inputs, parted = measured(x)
+    model, times = encoder(inputs), np.arange(0, N, 7)
+    found = latents_without(model, recording, times, parted, slice(0, 4), around=False)
+    whole = torch.from_numpy(embed(model, recording, times))
+    assert (found[parted.group[SILENT]] - whole).abs().max() < 1e-5
+    assert (found[parted.group[0]] - whole).abs().max() > 1e-2
+
+
+def test_around_is_the_mean_of_three_in_the_same_epoch():
+    recording, inputs, parted = measured(population(noise=0.5), epochs=[(0, 500), (500, N)])
+    model = encoder(inputs, window=3)
+
+    def at(times):
+        return latents_without(model, recording, np.array(times), parted, slice(0, 4), around=False)
+
+    found = latents_without(
+        model, recording, np.array([100, 0, 499, 500]), parted, slice(0, 4), around=True
+    )
+    # The nearest windows of three that do not hold the sample lie two before and two after.
+    neighbours = recording.epochs.neighbours(np.array([100, 0, 499, 500]), 2, 2)
+    expected = (at([100, 0, 499, 500]) + at(neighbours[0]) + at(neighbours[1])) / 3
+    assert neighbours[0].tolist() == [98, 2, 497, 502]
+    assert (found - expected).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_the_number_of_rows_at_once_does_not_matter(window, monkeypatch):
+    recording, inputs, parted = measured(population(noise=0.5))
+    model, times = encoder(inputs, window=window), np.arange(0, N, 11)
+    told = (model, recording, times, parted, slice(2, 4))
+    whole = latents_without(*told, around=False)
+    monkeypatch.setattr(leave_out, "_ROWS_AT_ONCE", 7)
+    assert (latents_without(*told, around=False) - whole).abs().max() < 1e-6
+    assert whole.shape == (5, len(times), 2)
+
+
+def test_of_no_samples_or_no_latents_there_is_nothing():
+    recording, inputs, parted = measured(population())
+    model = encoder(inputs)
+    none = np.empty(0, dtype=np.int64)
+    found = latents_without(model, recording, none, parted, slice(1, 4), around=False)
+    assert found.shape == (5, 0, 3)
+    found = latents_without(model, recording, np.arange(9), parted, slice(0, 0), around=False)
+    assert found.shape == (5, 9, 0)
