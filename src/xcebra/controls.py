@@ -45,6 +45,11 @@ class WithControls:
         return self.recording.epochs
 
     @property
+    def overlap(self) -> int:
+        """How far smoothing spreads each sample of the recording."""
+        return self.recording.overlap
+
+    @property
     def n_times(self) -> int:
         """Samples of the recording."""
         return self.recording.n_times

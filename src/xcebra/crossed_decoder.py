@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xcebra.caveats import InterruptedFitWarning, warn
-from xcebra.decoder import WIDTH, DecoderConfig
+from xcebra.decoder import WIDTH, DecoderConfig, lasts
 from xcebra.encoder import Encoder, Inputs, embed, linear
 from xcebra.epochs import Epochs, IntArray
 from xcebra.interrupts import deferred_interrupt
@@ -42,6 +42,8 @@ _MOST_REFERENCES = 4096
 # The labels' part of a latent: cosines of random directions, and what a ridge costs.
 _WAVES, _ROWS_A_WAVE, _WAVELENGTH, _RIDGE = 100, 20, 1.5, 1e-3
 _FOLDS = 4
+# Share of a latent's variance that the labels tell, held out: less than this is nothing.
+_LEAST_TOLD = 0.01
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class CrossedDecoder(nn.Module):
     fixed : mapping of str to Tensor
         What was measured before training, kept as buffers:
 
+        - ``around``: whether latents are means over each sample and its neighbours, which they are
+          where the embedding outlasts a sample;
         - ``group`` (n_neurons,) and ``correlation`` (n_neurons, n_neurons): see `LeaveOut`;
         - ``label_mean``, ``label_scale`` (n_label_columns,);
         - ``directions`` (n_label_columns, n_waves), ``phases`` (n_waves,): smooth functions of the
@@ -86,6 +90,7 @@ class CrossedDecoder(nn.Module):
         Source of the initial weights.
     """
 
+    around: Tensor
     group: Tensor
     correlation: Tensor
     label_mean: Tensor
@@ -185,9 +190,11 @@ def fit_crossed_decoder(
     times = known_times(recording.epochs, labels, _MOST_SAMPLES)
     leave_out = LeaveOut.measure(recording, recording.epochs, inputs, config.seed)
     block = time_block or slice(0, 0)
-    latents = latents_without(encoder, recording, times, leave_out, block)
+    around = bool(time_block) and lasts(encoder, recording, recording.epochs)
+    latents = latents_without(encoder, recording, times, leave_out, block, around=around)
     points = label_points(labels, times).to(device)
     fixed = _measure(encoder, recording, times, points, latents, leave_out, labels, config.seed)
+    fixed["around"] = torch.tensor(around)
     generator = torch.Generator().manual_seed(config.seed)
     decoder = CrossedDecoder(fixed, label_columns(labels), generator).to(device)
     with torch.no_grad():
@@ -273,9 +280,9 @@ def _labels_part(functions: Tensor, latents: Tensor) -> Tensor:
     """Weights of the smooth function of the labels in each latent, as far as it is really there.
 
     How far is found on held-out stretches: the part predicted from the other stretches is
-    regressed on, and what its slope falls short of 1 is not taken out. Where nothing of a latent
-    is predicted on held-out time, nothing is. Slow latents and labels that are unrelated look
-    related in any one stretch of time; taking that out would remove the latent itself.
+    regressed on, and what its slope falls short of 1 is not taken out. Slow latents and labels that
+    are unrelated look related in any one stretch of time; taking that out would remove the latent
+    itself. Where nothing of a latent is predicted on held-out time, nothing is taken out.
     """
     design = functions.double()
     n_groups, n, n_latents = latents.shape
@@ -295,8 +302,8 @@ def _labels_part(functions: Tensor, latents: Tensor) -> Tensor:
     centred = y - y.mean(dim=0)
     moved = predicted - predicted.mean(dim=0)
     slope = (centred * moved).sum(dim=0) / moved.square().sum(dim=0).clamp_min(1e-300)
-    told = (centred - moved).square().sum(dim=0) < centred.square().sum(dim=0)
-    slope = torch.where(told, slope.clamp(0.0, 1.0), 0.0)
+    left = (centred - moved).square().sum(dim=0) / centred.square().sum(dim=0).clamp_min(1e-300)
+    slope = torch.where(1 - left > _LEAST_TOLD, slope.clamp(0.0, 1.0), 0.0)
     weights = torch.linalg.solve(gram + torch.diag(_RIDGE * n * ridge), cross) * slope
     weights[0] = 0.0  # the mean of a latent is no part of the label
     return weights.reshape(-1, n_groups, n_latents).permute(1, 0, 2).to(latents)

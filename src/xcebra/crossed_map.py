@@ -61,6 +61,7 @@ class Source:
             times,
             self.decoder.leave_out,
             self.time_block or slice(0, 0),
+            around=bool(self.decoder.around),
         )
         points = self.points(times)
         with torch.no_grad():

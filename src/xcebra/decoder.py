@@ -248,7 +248,7 @@ def lasts(encoder: Encoder, recording: Recording, epochs: Epochs) -> bool:
     over_one, directions = torch.linalg.eigh((one + one.T) / 2)
     over_two = (directions * (two @ directions)).sum(dim=0)
     known = over_one > _LEAST_CORRELATED
-    least = _LASTING ** (2 * apart / sum(_reach(encoder, recording)))
+    least = _LASTING ** (2 * apart / sum(reach(encoder, recording)))
     return bool(known.any() and (over_two[known] > least * over_one[known]).all())
 
 
@@ -261,13 +261,13 @@ def around(encoder: Encoder, recording: Recording) -> Points:
     """Mean of the embedding just before and just after, read from other samples than this one."""
 
     def points(times: IntArray, epochs: Epochs) -> Tensor:
-        before, after = epochs.neighbours(times, *_reach(encoder, recording))
+        before, after = epochs.neighbours(times, *reach(encoder, recording))
         return (_embedded(encoder, recording, before) + _embedded(encoder, recording, after)) / 2
 
     return points
 
 
-def _reach(encoder: Encoder, recording: Recording) -> tuple[int, int]:
+def reach(encoder: Encoder, recording: Recording) -> tuple[int, int]:
     """How far back and ahead the nearest window lies that shares nothing with a sample."""
     half, more = encoder.window // 2, recording.overlap
     return encoder.window - half + more, half + 1 + more

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from xcebra.decoder import reach
 from xcebra.encoder import Encoder, Inputs
 from xcebra.epochs import Epochs, IntArray
 from xcebra.recording import Recording, chunks
@@ -22,8 +23,9 @@ from xcebra.recording import Recording, chunks
 # More groups leave out less at a time, but each neuron is then taught by fewer samples a step. A
 # small population, in which every neuron counts, is left out one by one.
 _MOST_GROUPS, _ONE_BY_ONE = 5, 16
-# Added to correlations of 1, so that neurons that are nearly the same predict each other stably.
-_RIDGE = 0.02
+# Added to correlations of 1, so that neurons that are nearly the same predict each other stably. At
+# 0.02 the predictions of noiseless neurons shrink enough to blur the sparse basis.
+_RIDGE = 1e-3
 _ROWS_AT_ONCE = 16_384
 
 
@@ -84,15 +86,32 @@ class LeaveOut:
 
 
 def latents_without(
-    encoder: Encoder, recording: Recording, times: IntArray, leave_out: LeaveOut, block: slice
+    encoder: Encoder,
+    recording: Recording,
+    times: IntArray,
+    leave_out: LeaveOut,
+    block: slice,
+    *,
+    around: bool,
 ) -> Tensor:
     """A block of the embedding at some times, read without each group of neurons in turn.
+
+    With ``around``, it is the mean of this sample's embedding and of those just before and just
+    after, read from other samples, which averages out what the encoder gets wrong from point to
+    point.
 
     Returns
     -------
     Tensor of shape (n_groups, n_times, n_latents)
         On the encoder's device.
     """
+    if around:
+        before, after = recording.epochs.neighbours(times, *reach(encoder, recording))
+        three = (
+            latents_without(encoder, recording, each, leave_out, block, around=False)
+            for each in (before, after, times)
+        )
+        return (next(three) + next(three) + next(three)) / 3
     at_once = max(1, _ROWS_AT_ONCE // encoder.window)
     weights = [torch.from_numpy(leave_out.weights(g)) for g in range(leave_out.n_groups)]
     loadings = [(w.to(encoder.loadings) @ encoder.loadings) for w in weights]
