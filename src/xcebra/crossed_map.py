@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.stats import spearmanr
 from torch import Tensor
 
 from xcebra.basis import Mixture, sparsest
@@ -253,7 +254,8 @@ def make_crossed_map(
 
     A score is the signed root of the time mean of the product of both decoders' derivatives, summed
     over the block's columns. ``values`` are the same column by column, and zero where that product
-    is negative. Maps of single steps are means of both decoders.
+    is negative. Maps of single steps are means of both decoders. ``made["halves_agree"]`` says for
+    each block how well the rankings by each decoder alone agree, that is, by each half of the time.
 
     Parameters
     ----------
@@ -281,14 +283,17 @@ def make_crossed_map(
     chosen = options.select if isinstance(options.select, slice) else slice(None)
     store = StepStore(keep, len(times), len(names.neurons), len(names.latents))
     products: Array | float = 0.0
+    alone: dict[str, Array | float] = dict.fromkeys(blocks, 0.0)
     scores: dict[str, Array | float] = dict.fromkeys(blocks, 0.0)
     extremes: Array | None = None
     for positions, found in derivatives(source, times):
         maps = found if scale is None else found * scale[:, None]
         maps = torch.einsum("msnc,cd->msnd", maps, columns.undone.to(maps))
         for name in blocks:
-            both = maps[0][..., columns.of_block[name]] * maps[1][..., columns.of_block[name]]
-            scores[name] = scores[name] + both.sum(dim=(0, 2)).cpu().double().numpy()
+            mine = maps[..., columns.of_block[name]]
+            both = (mine[0] * mine[1]).sum(dim=(0, 2))
+            scores[name] = scores[name] + both.cpu().double().numpy()
+            alone[name] = alone[name] + mine.square().sum(dim=(1, 3)).cpu().double().numpy()
         shown = torch.einsum("msnd,dl->msnl", maps, columns.shown.to(maps))[..., chosen]
         products = products + (shown[0] * shown[1]).sum(dim=0).cpu().double().numpy()
         mean = shown.mean(dim=0)
@@ -301,6 +306,7 @@ def make_crossed_map(
         "aggregate": options.aggregate,
         "smooth": 1,
         "n_samples": len(times),
+        "halves_agree": {name: _rank_correlation(np.asarray(alone[name])) for name in blocks},
     }
     steps = store.steps(times)
     told = (names.blocks, names.neurons, names.latents)
@@ -321,6 +327,13 @@ def make_crossed_map(
         for name in names.blocks
     }
     return AttributionMap(values, of_blocks, *told, made, steps)
+
+
+def _rank_correlation(scores: Array) -> float | None:
+    """Spearman correlation over neurons of the scores that each decoder alone would give."""
+    if scores.shape[1] < 3 or (np.ptp(scores, axis=1) == 0).any():
+        return None
+    return round(float(spearmanr(scores[0], scores[1]).statistic), 4)
 
 
 @dataclass(frozen=True, eq=False)

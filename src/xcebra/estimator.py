@@ -75,7 +75,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     label_dims : int, mapping or None
         Latents for the label, or for each label by name; None gives each label its width.
     time_dims : int or None
-        Latents for what no label explains; 0 is supervised contrastive learning.
+        Latents for what no label explains; 0 is supervised contrastive learning. None counts the
+        patterns that the neurons share beyond the labels, on neurons and times left out, from 0 to
+        8; with ``recipe="paper"`` it is 4.
     jacobian_weight : float, "auto" or None
         Weight of the Jacobian penalty; it is divided by the temperature. ``"auto"`` looks, while
         training, for the highest at which every objective stays at its minimum: `history_` has its

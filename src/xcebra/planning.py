@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from xcebra.batches import Objective, Regression
 from xcebra.caveats import SilentNeuronWarning, warn
 from xcebra.data_checks import warn_of_data
 from xcebra.decoder import DecoderConfig
+from xcebra.dimensionality import shared_dimensions
 from xcebra.encoder import Inputs
 from xcebra.epochs import Epochs
 from xcebra.labels import Label, check_varies, delayed, make_label, warn_missing
@@ -148,7 +150,10 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     for label in as_given:
         check_varies(label)
     labels = [delayed(label, specs[label.name].delay, whole) for label in as_given]
-    blocks = settings.resolve_blocks(params, labels, recording.n_neurons)
+    shared = None
+    if params["recipe"] != "paper":
+        shared = partial(shared_dimensions, recording, labels, whole)
+    blocks = settings.resolve_blocks(params, labels, recording.n_neurons, shared)
     labels.sort(key=lambda label: list(blocks).index(label.name))
     window = int(params["window"] or 1)
     # Samples closer than this share their noise, which pairs in time would then learn.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,11 +168,16 @@ def label_specs(params: Mapping[str, Any], names: list[str]) -> dict[str, LabelS
 
 
 def resolve_blocks(
-    params: Mapping[str, Any], labels: list[Label], n_neurons: int
+    params: Mapping[str, Any],
+    labels: list[Label],
+    n_neurons: int,
+    shared: Callable[[], int] | None = None,
 ) -> dict[str, slice]:
     """Which latents belong to which label, and to time.
 
     Blocks stand in the order of ``label_dims`` if it is a mapping, else of the labels; time last.
+    Where ``time_dims`` is not given, ``shared`` counts the latents that the neurons share beyond
+    the labels; without it there are 4.
     """
     problems: list[str] = []
     given = params["label_dims"]
@@ -213,7 +218,8 @@ def resolve_blocks(
             problems.append("objective='regression' needs labels: give y")
         time_dims = 0
     elif time_dims is None:
-        time_dims = min(_DEFAULT_TIME_DIMS, max(0 if labels else 1, n_neurons - total))
+        usual = _DEFAULT_TIME_DIMS if shared is None else shared()
+        time_dims = max(0 if labels else 1, min(usual, n_neurons - total))
     if not labels and time_dims == 0 and not regression:
         problems.append("there is nothing to learn: give labels (y) or time_dims of 1 or more")
     if total + time_dims > n_neurons:
