@@ -24,7 +24,7 @@ _MOST_SHARPENING = 500
 # Of the median norm: residuals below it count as equally small.
 _SHARPEST = 0.02
 # Of the typical norm: below it a neuron counts as unconnected.
-_UNCONNECTED = 0.4
+_UNCONNECTED = 0.5
 _LEAVE_OUT_TIMES = 10
 # Chosen on dataset seeds 100 and above: mixtures that were right lie on one side, wrong ones on the
 # other.
@@ -59,8 +59,9 @@ class Mixture:
         Neurons whose norm after is small beside the typical one: what the mixture is found by.
     n_before : int
         Neurons of which that is true without any mixture. A mixture that leaves fewer than that
-        is not taken, nor one with fewer of them than there are other columns, nor one that is
-        unstable or leaves little of the connected neurons: the weights are then zero.
+        is not taken, nor one whose unconnected neurons take no more directions over time than there
+        are other columns, since any mixture meets as many conditions, nor one that is unstable or
+        leaves little of the connected neurons: the weights are then zero.
     instability : float
         By how much the block's columns change, over the typical norm, when the mixture is found
         without a fifth of the neurons.
@@ -86,10 +87,15 @@ class Mixture:
 
     @property
     def trusted(self) -> bool:
-        """Whether it rests on more than a few neurons, and others would have told the same."""
+        """Whether it rests on more than a few neurons, and others would have told the same.
+
+        No mixture is trusted where enough neurons are unconnected without one.
+        """
+        if not self.found:
+            return not self.needed
         enough = self.n_unconnected > LEAST_UNCONNECTED * len(self.after)
         solved = self.gap <= _SOLVED
-        return self.found and solved and enough and self.instability <= MOST_INSTABILITY
+        return solved and enough and self.instability <= MOST_INSTABILITY
 
 
 def sparsest(moments: Array, block: slice, others: NDArray[np.int64]) -> Mixture:
@@ -121,17 +127,30 @@ def sparsest(moments: Array, block: slice, others: NDArray[np.int64]) -> Mixture
     after = problem.norms(weights)
     # Neurons that never move tell nothing of a mixture.
     silent = np.einsum("nii->n", moments) == 0
-    n_after, n_before = (_n_unconnected(norms, silent) for norms in (after, before))
+    unconnected = _unconnected(after) & ~silent
+    n_after, n_before = int(unconnected.sum()), int((_unconnected(before) & ~silent).sum())
     instability = _instability(problem, weights)
     explained_away = typical(after) < _LEAST_LEFT * typical(before)
-    enough = n_after > n_before and n_after >= len(others)
+    enough = n_after > n_before and _n_directions(problem.aa[unconnected]) > len(others)
     if not enough or explained_away or instability > _MOST_UNSTABLE:
         return Mixture(none, before, before.copy(), gap, n_before, instability, n_before)
     return Mixture(weights, before, after, gap, n_after, instability, n_before)
 
 
-def _n_unconnected(norms: Array, silent: NDArray[np.bool_]) -> int:
-    return int(((norms < _UNCONNECTED * typical(norms)) & ~silent).sum())
+def _unconnected(norms: Array) -> NDArray[np.bool_]:
+    return np.asarray(norms < _UNCONNECTED * typical(norms))
+
+
+def _n_directions(moments: Array) -> float:
+    """Directions that neurons take in the other columns over time, added up over neurons.
+
+    Each gives the mixture a condition to meet. A neuron whose row keeps its direction gives one;
+    one whose direction changes over time gives more, by the participation ratio of its moments.
+    """
+    trace = np.einsum("nii->n", moments)
+    squares = np.square(moments).sum(axis=(1, 2))
+    known = (trace > 0) & (squares > 0)
+    return float((trace[known] ** 2 / squares[known]).sum())
 
 
 def _sharpest(problem: _Problem) -> tuple[Array, float]:

@@ -504,13 +504,15 @@ def _first_neurons(amap: AttributionMap, name: str, fit: GoodnessOfFit | None) -
     """
     if fit is not None and fit.verdict == "no":
         return f"{name}: not found in the activity, so no neuron is called connected to it"
+    if fit is not None and fit.verdict == "unclear" and name != "time":
+        return f"{name}: unclear whether it is in the activity, so no neuron is called connected"
     score = amap.block(name)
     order = (-score).argsort(kind="stable")
     told = f"{name}: first neurons "
     if name in amap.connections:
         connected = amap.significant(name)
         order = order[connected[order]]
-        told = f"{name}: {len(order)} of {len(score)} neurons are connected"
+        told = f"{name}: {amap.connections[name].in_words()}"
         if len(order) == 0:
             return told
         told += ", first "

@@ -255,7 +255,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             fingerprint="" if checkpoint is None else plan.fingerprint(recording),
             callback=callback,
         )
-        learn, stop_by, judge = plan.decoder_epochs()
+        learn, stop_by, _ = plan.decoder_epochs()
         decoder = fit_decoder(
             encoder, plan.inputs, recording, learn, stop_by, plan.decoder, progress=progress
         )
@@ -283,7 +283,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         self.variance_explained_ = crossed_map.variance_explained(
             source, times, plan.blocks, plan.config.seed
         )
-        self.left_over_ = left_over(encoder, decoder, recording, judge)
+        self.left_over_ = left_over(encoder, decoder, recording, recording.epochs)
         self.readout_ = fit_readouts(encoder, recording, plan)
         self.mixture_ = {}
         if plan.config.similarity == "euclidean":

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xcebra.attribution import GENERATIVE
+from xcebra.attribution import CROSSED, GENERATIVE
 from xcebra.caveats import (
     CollapsedEmbeddingWarning,
     DuplicateNeuronWarning,
@@ -60,10 +60,13 @@ def warn_of_map(
     blocks = [
         name for name in model.blocks_ if name in shown or not set(shown) <= set(model.blocks_)
     ]
-    _warn_unlearned(model, blocks)
+    missing = method in GENERATIVE and model.left_over_ > _MOST_LEFT_OVER
+    # Advice for one thing at a time: fewer latents are not the remedy where a factor lacks one.
+    # What a label's block holds is of no account to a map that uses the label itself.
+    _warn_unlearned(model, blocks, collapsed=not missing and method != CROSSED)
     if basis == "sparse":
         _warn_mixed(model, method, select)
-    if method in GENERATIVE and model.left_over_ > _MOST_LEFT_OVER and "time" in model.blocks_:
+    if missing:
         warn(
             f"one pattern of activity holds {model.left_over_:.0%} of the neurons' variance and "
             "is not in the embedding: a factor may lack a latent, and its neurons may then "
@@ -83,7 +86,7 @@ def warn_of_map(
         _warn_ill_conditioned(encoder, x, model)
 
 
-def _warn_unlearned(model: Any, blocks: list[str]) -> None:
+def _warn_unlearned(model: Any, blocks: list[str], *, collapsed: bool) -> None:
     for name in blocks:
         fit = model.goodness_of_fit_[name]
         judged = fit.p_value is not None
@@ -91,7 +94,7 @@ def _warn_unlearned(model: Any, blocks: list[str]) -> None:
             told = fit.explanation(repr(name))
             advice = "do not read its map" if fit.learned is False else "read its map with caution"
             warn(f"{told}: {advice}", UnlearnedLabelWarning)
-        elif fit.collapsed:
+        elif fit.collapsed and collapsed:
             warn(
                 f"the embedding of {name!r} has {fit.collapsed} direction"
                 f"{'s' * (fit.collapsed > 1)} in which samples do not differ, of which the map "

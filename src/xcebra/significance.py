@@ -101,6 +101,22 @@ class Connections:
         n = 0 if self.controls is None else len(self.controls)
         return n == 0 or self.controls_called(alpha) <= int(binom.ppf(0.95, n, alpha))
 
+    def in_words(self, alpha: float = 0.05) -> str:
+        """How many neurons are called connected, and how many controls, in one sentence."""
+        n, n_called = len(self.p_values), int(self.significant(alpha).sum())
+        if self.controls is None:
+            return f"{n_called} of {n} neurons are connected to it, beyond what all others explain"
+        carried = f"{self.controls_called(alpha)} of {len(self.controls)} controls"
+        if not self.controls_hold(alpha):
+            return (
+                f"no neuron is called connected, because {carried}, units that cannot carry it, "
+                "were called connected too: the test does not hold for this recording"
+            )
+        return (
+            f"{n_called} of {n} neurons are connected to it, beyond what all others explain; "
+            f"{carried}, units that cannot carry it, were called connected"
+        )
+
     def _called(self, alpha: float) -> NDArray[np.bool_]:
         extra = np.empty(0) if self.controls is None else self.controls
         return np.asarray(false_discovery_control(np.append(self.p_values, extra)) <= alpha)

@@ -39,15 +39,24 @@ def verdicts(fits: Mapping[str, GoodnessOfFit], amap: AttributionMap) -> str:
             told += f" Effect {fit.effect:.2f}, from 0 for nothing to 1 for all."
         if name in amap.blocks and name != "time" and fit.verdict == "yes":
             told += (
-                f" {int(amap.significant(name).sum())} of {len(amap.neuron_names)} neurons are "
-                "connected to it, given all other latents (expect 5 % false ones)."
+                f" {_sentence(amap.connections[name].in_words())} Expect 5 % false ones."
                 if name in amap.connections
                 else " Which neurons are connected was not tested."
             )
+            agree = (amap.made.get("halves_agree") or {}).get(name)
+            if agree is not None:
+                told += (
+                    f" Rankings from two halves of the recording agree with a rank correlation of "
+                    f"{agree:.2f}."
+                )
         items.append(
             f'<li class="{kind}"><strong>{escaped(words)}</strong><br>{escaped(told)}</li>'
         )
     return f'<ul class="verdicts">{"".join(items)}</ul>'
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def notes(told: Sequence[str]) -> str:
@@ -135,7 +144,7 @@ def ranking(amap: AttributionMap, explained: Any, truth: Mapping[str, Any] | Non
         columns.append((f"score for {name}", name, amap.block(name), ".4g"))
         columns.append((f"z for {name}", "", amap.z_scores(name), "+.2f"))
         if found := amap.connections.get(name):
-            columns.append((f"share owed to {name}", "", found.share, ".3f"))
+            columns.append((f"variance that only {name} explains", "", found.share, ".3f"))
             columns.append((f"p for {name}", "", found.p_values, ".2g"))
     columns.append(("variance explained", "", explained, ".2f"))
     heads = ['<th scope="col" data-first="ascending"><button>neuron</button></th>']
