@@ -243,7 +243,7 @@ def _measure(
     """Every buffer of the decoder."""
     rng = np.random.default_rng(seed)
     n_columns = points.shape[1]
-    mean, scale = points.mean(dim=0), points.std(dim=0, correction=0)
+    mean, scale = points.mean(dim=0), _spread(points)
     scale = torch.where(scale > 0, scale, 1.0)
     n_waves = min(_WAVES, len(times) // _ROWS_A_WAVE) if n_columns else 0
     reach = _WAVELENGTH * math.sqrt(max(1, n_columns))
@@ -252,8 +252,8 @@ def _measure(
     functions = smooth_functions((points - mean) / scale, directions, phases)
     told = _labels_part(functions, latents)
     rest = latents - torch.einsum("sf,gfl->gsl", functions, told)
-    latent_scale = rest.flatten(0, 1).std(dim=0, correction=0)
-    embedding_scale = latents.flatten(0, 1).std(dim=0, correction=0)
+    latent_scale = _spread(rest.flatten(0, 1))
+    embedding_scale = _spread(latents.flatten(0, 1))
     some = np.unique(np.linspace(0, len(times) - 1, _MOST_REFERENCES).astype(np.int64))
     discrete = np.zeros(n_columns, dtype=bool)
     for each in label_columns(labels):
@@ -274,6 +274,11 @@ def _measure(
         "reference_labels": points[torch.from_numpy(some).to(points.device)].cpu(),
         "class_shares": shares,
     }
+
+
+def _spread(values: Tensor) -> Tensor:
+    """Standard deviation of every column; torch's own warns where there are no columns."""
+    return (values - values.mean(dim=0)).square().mean(dim=0).sqrt()
 
 
 def _labels_part(functions: Tensor, latents: Tensor) -> Tensor:
