@@ -94,7 +94,7 @@ def test_a_neuron_of_which_the_others_know_nothing_is_replaced_by_its_mean():
     x = np.linalg.qr(np.random.default_rng(0).standard_normal((N, 12)))[0]
     x -= x.mean(axis=0)
     x = np.linalg.qr(x)[0] * np.sqrt(N)
-    recording, inputs, parted = measured(x * np.arange(1, 13) + 5)
+    _, _, parted = measured(x * np.arange(1, 13) + 5)
     for g in range(12):
         expected = np.eye(12)
         expected[g == parted.group] = 0.0
