@@ -6,7 +6,16 @@ os.environ["MPLBACKEND"] = "Agg"
 
 from jaxtyping import install_import_hook
 
-_CHECKED = ("infonce", "jacobian", "encoder", "decoder", "methods", "attribution")
+_CHECKED = (
+    "infonce",
+    "jacobian",
+    "encoder",
+    "decoder",
+    "crossed_decoder",
+    "crossed_map",
+    "methods",
+    "attribution",
+)
 
 with install_import_hook([f"xcebra.{name}" for name in _CHECKED], "beartype.beartype"):
     import xcebra  # noqa: F401

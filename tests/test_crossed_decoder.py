@@ -201,7 +201,7 @@ def test_an_unrelated_slow_latent_is_left_as_it_is(seed):
     assert not told.any()
     functions = functions_of(y).numpy()[:, 1:]
     seems = Ridge(alpha=1e-3 * N).fit(functions, latent).score(functions, latent)
-    assert seems > 0.03  # which would be taken out if it were not held against other stretches
+    assert seems > 0.01  # which would be taken out if it were not held against other stretches
 
 
 def test_the_labels_part_is_a_ridge_regression_with_what_held_out_stretches_say_of_it():
