@@ -12,11 +12,17 @@ from sklearn.linear_model import Ridge
 from xcebra.significance import (
     _FOLDS,
     _RIDGE,
+    _ROUGH_RIDGE,
     ALLOWANCE,
+    LEAST_EFFECT,
     Connections,
+    Gains,
+    _block_functions,
+    _HeldOutRidge,
     _Nested,
     _p_values,
     find_connections,
+    group_gains,
     merged,
     share_told,
     typical,
@@ -35,16 +41,72 @@ def noise(width, seed, n=N):
     return np.random.default_rng(1000 + seed).standard_normal((n, width))
 
 
+def missed_by(x, *regressors):
+    """Share of the variance that a linear regression leaves."""
+    design = np.column_stack([*regressors, np.ones(len(x))])
+    return (x - design @ np.linalg.lstsq(design, x, rcond=None)[0]).var(axis=0) / x.var(axis=0)
+
+
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.9])
 def test_a_share_is_that_of_the_variance(part):
-    """x = sqrt(1 - p) o + sqrt(p) b: without b, a share p of what was explained is lost."""
+    """x = sqrt(1 - p) o + sqrt(p) b + e / 2: of a variance of 1.25, b adds p and both explain 1."""
     o, b = slow(1, 1), slow(1, 2)
     x = math.sqrt(1 - part) * o + math.sqrt(part) * b + 0.5 * noise(3, 1)
     found = find_connections(x, b, o, n_shifts=20)
-    np.testing.assert_allclose(found.share, part, atol=0.08)
+    truth = part / 1.25
+    np.testing.assert_allclose(found.share, truth, atol=0.015)
     assert (found.low < found.share).all()
-    assert (found.low < part).all()
-    assert (found.high > part).all()
+    assert (found.low < truth).all()
+    assert (found.high > truth).all()
+    np.testing.assert_allclose(found.explained, 1 - missed_by(x, o, b), atol=0.02)
+    np.testing.assert_allclose(found.of_explained, part, atol=0.06)
+
+
+def test_a_share_is_zero_on_average_where_there_is_nothing_and_never_above_one():
+    shares = np.array(
+        [
+            find_connections(
+                noise(8, seed, 1000), slow(1, seed, 1000), slow(1, 50 + seed, 1000), n_shifts=19
+            ).share
+            for seed in range(12)
+        ]
+    )
+    assert abs(shares.mean()) < 3 * shares.std() / math.sqrt(shares.size)
+    assert (shares < 0).any()
+    b = slow(1, 1)
+    found = find_connections(np.repeat(b, 2, axis=1), b, slow(1, 2), n_shifts=19)
+    assert (found.share > 0.99).all()
+    assert (found.high <= 1).all()
+    assert (found.explained <= 1).all()
+
+
+def test_the_part_of_what_is_explained_lies_between_zero_and_one_or_is_unknown():
+    none = np.zeros(5)
+    share, explained = np.array([0.2, -0.1, 0.5, 0.004, 0.1]), np.array([0.4, 0.3, 0.4, 0.009, 0.0])
+    found = Connections(share, none, none, none, explained)
+    np.testing.assert_array_equal(found.of_explained, [0.5, 0.0, 1.0, np.nan, np.nan])
+    assert np.isnan(Connections(share, none, none, none).of_explained).all()
+
+
+@pytest.mark.parametrize("kind", ["circular", "discrete"])
+def test_angles_and_classes_are_followed_in_any_shape(kind):
+    """Two neurons that follow it, narrowly tuned or by class; two that follow another factor."""
+    rng = np.random.default_rng(0)
+    o = slow(1, 21)
+    angle = np.cumsum(0.3 * rng.standard_normal(N))
+    if kind == "circular":
+        block = np.column_stack([np.cos(angle), np.sin(angle)])
+        tuned = np.column_stack([np.exp(4 * np.cos(angle - c)) for c in (0.5, 3.0)])
+    else:
+        codes = (angle // (2 * np.pi / 3)).astype(int) % 3
+        block = np.eye(3)[codes]
+        tuned = block @ np.array([[1.0, 0.0, 0.0], [0.5, -1.0, 0.5]]).T
+    tuned = tuned / tuned.std(axis=0)
+    x = np.concatenate([tuned, o, -o], axis=1) + 0.7 * noise(4, 9)
+    found = find_connections(x, block, o, kind=kind)
+    assert found.significant().tolist() == [True, True, False, False]
+    np.testing.assert_allclose(found.share[:2], 1 / 1.49, atol=0.05)
+    assert np.abs(found.share[2:]).max() < 0.02
 
 
 def test_what_is_only_correlated_with_a_block_is_not_connected_to_it():
@@ -83,18 +145,101 @@ def test_what_leaks_through_an_imperfect_embedding_is_allowed_for():
     assert found.significant().tolist() == [False, False, True, True]
 
 
-def test_the_regression_is_ridge_with_folds_held_out():
-    x, others, more = noise(5, 5, 600), slow(2, 9, 600), slow(3, 10, 600)
+def test_a_trace_of_an_effect_beside_large_ones_is_not_a_connection():
+    """A unit that follows the block by 1 % of what typical ones do, and surely so."""
+    o, b = slow(1, 17, 20_000), slow(1, 18, 20_000)
+    follows = np.array([1.0, 1.0, 1.0, 0.07])
+    x = b * follows + noise(4, 19, 20_000)
+    found = find_connections(x, b, o)
+    assert found.low[3] > 0
+    assert found.share[3] == pytest.approx(0.0049 / 1.0049, abs=0.003)
+    assert found.share[3] < LEAST_EFFECT * typical(found.share) + ALLOWANCE * found.explained[3]
+    assert found.significant().tolist() == [True, True, True, False]
+    # Alone, with nothing larger beside it, it is one.
+    assert find_connections(x[:, 3:], b, o).significant().all()
+
+
+def test_the_regression_on_the_others_is_ridge_with_folds_held_out():
+    x, others = noise(5, 5, 600), slow(2, 9, 600)
     fold = np.arange(600) * 20 // 600 % _FOLDS
     nested = _Nested(x, others, fold, np.random.default_rng(0))
-    found = nested.errors_with(more)
-    design = np.concatenate([nested._base.astype(float), more], axis=1)
+    design = nested._base.astype(float)
     expected = np.empty_like(x)
     for k in range(_FOLDS):
         train, test = fold != k, fold == k
         ridge = Ridge(alpha=_RIDGE * train.sum()).fit(design[train], x[train])
-        expected[test] = np.square(x[test] - ridge.predict(design[test]))
-    np.testing.assert_allclose(found, expected, atol=2e-4)
+        expected[test] = ridge.predict(design[test])
+    predicted = nested.predicted_without()
+    np.testing.assert_allclose(predicted, expected, atol=2e-4)
+    np.testing.assert_allclose(nested.errors_without(), np.square(x - predicted), atol=1e-5)
+
+
+def test_gains_are_those_of_ridge_regressions_with_folds_held_out():
+    """Every sum of squares again, row by row, in double precision."""
+    n = 611  # stretches of 30 and 31
+    design, roughness = slow(7, 20, n).astype(np.float32), np.geomspace(1, 100, 7)
+    x = (slow(3, 21, n) + design[:, :3]).astype(np.float32)
+    stretch = np.arange(n) * 20 // n
+    found = _HeldOutRidge(design, stretch, roughness).gains(x)
+    design, x = design.astype(float), x.astype(float)
+    expected = np.empty((20, 3))
+    for k in range(_FOLDS):
+        train = stretch % _FOLDS != k
+        penalty = np.diag(_ROUGH_RIDGE * train.sum() * roughness)
+        weights = np.linalg.solve(
+            design[train].T @ design[train] + penalty, design[train].T @ x[train]
+        )
+        for i in range(k, 20, _FOLDS):
+            own = stretch == i
+            missed = x[own] - design[own] @ weights
+            expected[i] = np.square(x[own]).sum(axis=0) - np.square(missed).sum(axis=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+    # The same by scikit-learn: columns scaled so that one penalty serves all.
+    train, own = stretch % _FOLDS != 1, stretch == 5
+    scaled = design / np.sqrt(roughness)
+    ridge = Ridge(alpha=_ROUGH_RIDGE * train.sum(), fit_intercept=False)
+    missed = x[own] - ridge.fit(scaled[train], x[train]).predict(scaled[own])
+    np.testing.assert_allclose(
+        found[5], np.square(x[own]).sum(axis=0) - np.square(missed).sum(axis=0), rtol=1e-4
+    )
+
+
+def test_functions_of_a_block_are_uncorrelated_and_ordered_by_how_rough_they_are():
+    block, others = slow(1, 22), slow(3, 23)
+    functions, roughness = _block_functions(block, others, "continuous", 0)
+    n_main = functions.shape[1] - 6 * 3
+    main = functions[:, :n_main].astype(float)
+    np.testing.assert_allclose(main.T @ main / N, np.eye(n_main), atol=1e-3)
+    np.testing.assert_allclose(functions.mean(axis=0), 0, atol=1e-5)
+    assert (np.diff(roughness[:n_main]) >= 0).all()
+    assert roughness[0] == 1
+    # Products of the smoothest with the others, each as rough as its function.
+    product = main[:, 2] * others[:, 1]
+    np.testing.assert_allclose(
+        functions[:, n_main + 2 * 3 + 1], product - product.mean(), atol=1e-4
+    )
+    np.testing.assert_allclose(roughness[n_main:], np.repeat(roughness[:6], 3))
+
+
+def test_a_block_that_never_changes_adds_nothing():
+    found = find_connections(noise(3, 24, 800), np.full((800, 1), 2.0), slow(1, 25, 800))
+    assert (found.p_values == 1).all()
+    assert np.abs(found.share).max() < 1e-12
+
+
+def test_every_shift_is_fitted_anew_and_groups_make_no_difference():
+    x, b, o = noise(6, 26, 1000) + slow(1, 27, 1000), slow(1, 28, 1000), slow(1, 29, 1000)
+    together = group_gains(x, b, o, n_shifts=12)
+    assert together.nulls.shape == (12, 6)
+    parts = [group_gains(x[:, own], b, o, n_shifts=12) for own in ([4, 0], [1, 5], [2, 3])]
+    joined = Gains.together(parts, np.argsort([4, 0, 1, 5, 2, 3]))
+    for field in ("by_stretch", "nulls", "left", "total"):
+        np.testing.assert_allclose(
+            getattr(joined, field), getattr(together, field), rtol=1e-3, atol=1e-3
+        )
+    # Each null is the gain of the remainder moved: none of them is a gain at its own place.
+    assert (together.nulls.std(axis=0) > 0).all()
+    assert together.total.sum(axis=0) == pytest.approx(np.full(6, 1000.0))
 
 
 def test_without_others_nothing_is_explained_by_them():
@@ -108,13 +253,35 @@ def test_without_others_nothing_is_explained_by_them():
         )
 
 
-def test_ranks_are_among_the_shifts_of_all_neurons():
+def test_p_values_are_ranks_among_a_neurons_own_shifts():
     nulls = np.random.default_rng(0).standard_normal((99, 10)) * np.arange(1, 11) + 5
-    far = nulls.mean(axis=0) + 100 * nulls.std(axis=0)
-    np.testing.assert_allclose(_p_values(far, nulls), 1 / 991)
-    middle = _p_values(nulls.mean(axis=0), nulls)
-    assert np.abs(middle - 0.5).max() < 0.06
-    assert (_p_values(-far, nulls) == 1).all()
+    for rank in (1, 10, 50, 99):
+        # As large as the rank-th largest: that many shifts are no smaller.
+        found = np.sort(nulls, axis=0)[-rank]
+        np.testing.assert_allclose(_p_values(found, nulls), (1 + rank) / 100)
+    assert (_p_values(nulls.min(axis=0) - 1, nulls) == 1).all()
+
+
+def test_beyond_all_shifts_p_values_are_those_of_pearsons_third_kind():
+    """A gamma distribution is one: its own tail comes out, and a rank never beats it."""
+    nulls = np.random.default_rng(1).gamma(2.0, size=(199, 400))
+    found = np.full(400, 14.0)
+    p = _p_values(found, nulls)
+    beyond = (nulls < 14).all(axis=0)
+    centre, spread = nulls.mean(axis=0), nulls.std(axis=0, ddof=1)
+    skew = (((nulls - centre) / spread) ** 3).mean(axis=0)
+    tail = [stats.pearson3(g, c, s).sf(14.0) for g, c, s in zip(skew, centre, spread, strict=True)]
+    np.testing.assert_allclose(p[beyond], np.clip(tail, 1e-8, 1 / 200)[beyond], rtol=1e-6)
+    assert np.median(np.log(p[beyond])) == pytest.approx(stats.gamma(2.0).logsf(14.0), abs=1.0)
+    # The tail of a few hundred shifts is not known beyond some point.
+    assert (_p_values(found * 100, nulls) == 1e-8).all()
+    # Just above the largest shift: no better than its rank.
+    just = nulls.max(axis=0) + 1e-9
+    assert (_p_values(just, nulls) <= 1 / 200).all()
+
+
+def test_shifts_that_are_all_the_same_say_nothing():
+    assert _p_values(np.array([1.0]), np.zeros((50, 1))).tolist() == [1.0]
 
 
 def test_a_neuron_that_never_changes_is_connected_to_nothing():
