@@ -14,6 +14,7 @@ from xcebra.caveats import (
     CollapsedEmbeddingWarning,
     DuplicateNeuronWarning,
     IllConditionedWarning,
+    MissingFactorWarning,
     SaturatedOutputWarning,
     XcebraWarning,
 )
@@ -43,7 +44,7 @@ def told(model, rec, **options):
     return {each.category: str(each.message) for each in given}
 
 
-@pytest.mark.parametrize("method", ["decoder-gradient", "inverted-gradient", "gradient"])
+@pytest.mark.parametrize("method", [None, "decoder-gradient", "inverted-gradient", "gradient"])
 def test_a_good_fit_has_nothing_to_say(fitted, method):
     rec, model = fitted
     assert told(model, rec, method=method) == {}
@@ -96,10 +97,34 @@ def test_latents_that_hold_nothing_are_told_for_their_block_alone(fitted):
     flat = copy.copy(model)
     fits = model.goodness_of_fit_
     flat.goodness_of_fit_ = {**fits, "label": replace(fits["label"], collapsed=1)}
-    message = told(flat, rec)[CollapsedEmbeddingWarning]
+    embedding = {"method": "decoder-gradient"}
+    message = told(flat, rec, **embedding)[CollapsedEmbeddingWarning]
     assert "embedding of 'label' has 1 direction in" in message
-    assert told(flat, rec, block="time") == {}
-    assert set(told(flat, rec, block=slice(0, 1))) == {CollapsedEmbeddingWarning}
+    assert told(flat, rec, block="time", **embedding) == {}
+    assert set(told(flat, rec, block=slice(0, 1), **embedding)) == {CollapsedEmbeddingWarning}
+
+
+def test_a_map_of_the_label_itself_does_not_mind_what_its_block_holds(fitted):
+    rec, model = fitted
+    flat = copy.copy(model)
+    fits = model.goodness_of_fit_
+    flat.goodness_of_fit_ = {**fits, "label": replace(fits["label"], collapsed=1)}
+    assert told(flat, rec) == {}
+
+
+def test_a_missing_factor_is_told_and_fewer_latents_are_not_advised_beside_it(fitted):
+    rec, model = fitted
+    lacking = copy.copy(model)
+    lacking.left_over_ = 0.2
+    fits = model.goodness_of_fit_
+    lacking.goodness_of_fit_ = {**fits, "time": replace(fits["time"], collapsed=1)}
+    for method in (None, "decoder-gradient"):
+        found = told(lacking, rec, method=method)
+        assert set(found) == {MissingFactorWarning}
+        assert (
+            "one pattern of activity holds 20% of the neurons' variance"
+            in (found[MissingFactorWarning])
+        )
 
 
 def test_every_warning_has_a_parent_that_silences_it():
