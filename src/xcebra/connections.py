@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from xcebra.controls import with_controls
@@ -98,6 +99,9 @@ def _gains(
     in_units = (points * decoder.label_units()).double().cpu().numpy()
     columns = points.double().cpu().numpy()
     latents = (rows[:, :, n_labels:] * decoder.embedding_scale).double().cpu().numpy()
+    with torch.no_grad():
+        # With the labels' part, of which a neuron that follows a latent as it is knows nothing.
+        as_read = latents + decoder.labels_part(points).double().cpu().numpy()
     activity = source.recording.rows(times)[:, neurons].astype(np.float64)
     group = decoder.group.cpu().numpy()[neurons]
     of_label = {label.name: label for label in decoder.labels}
@@ -111,11 +115,17 @@ def _gains(
                 part = group_gains(x, rest, columns, clear=False, seed=seed)
             else:
                 mine = of_label[name].columns
+                mixed = np.zeros_like(rest)
                 if name in mixtures:
-                    rest = rest - in_units[:, mine] @ mixtures[name].T
+                    mixed = in_units[:, mine] @ mixtures[name].T
                 other_labels = np.delete(columns, np.arange(mine.start, mine.stop), axis=1)
-                others = np.concatenate([other_labels, rest], axis=1)
-                part = group_gains(x, columns[:, mine], others, of_label[name].kind, seed=seed)
+                others, also = (
+                    np.concatenate([other_labels, version - mixed], axis=1)
+                    for version in (rest, as_read[g])
+                )
+                part = group_gains(
+                    x, columns[:, mine], others, of_label[name].kind, seed=seed, also=also
+                )
             parts.append(part)
             order.append(own)
         found[name] = Gains.together(parts, np.argsort(np.concatenate(order)))

@@ -33,7 +33,7 @@ ALLOWANCE = 0.1
 # the variance that it explains of a typical connected neuron. Hippocampal units beside
 # head-direction cells follow heading a little, since the animal faces different ways in different
 # places; this leaves out those of which heading explains less than 1 %.
-LEAST_EFFECT = 0.02
+LEAST_EFFECT = 0.03
 _STRETCHES, _FOLDS = 20, 4
 _OTHER_WAVES = 150
 _ROWS_A_WAVE = 20
@@ -46,6 +46,8 @@ _LEAST_COMPONENT, _ROUGH_RIDGE = 1e-4, 2e-3
 # Below this share of the variance explained, no part of it is stated: both would be mostly noise.
 LEAST_EXPLAINED = 0.01
 _LEVEL = 0.95
+# Surrogates of a block, if the others predict at least this share of its variance.
+_N_SURROGATES, _LEAST_RELATED = 9, 0.01
 # Shifted neurons that are regressed together: products of large matrices are quick.
 _COLUMNS_AT_ONCE = 128
 # A tail fitted to a few hundred shifts is not known beyond this.
@@ -176,6 +178,9 @@ class Gains:
         Sum of squares that the block explains, held out.
     nulls : ndarray of shape (n_shifts, n_neurons)
         The same over all of time, under shifts.
+    leaked : ndarray of shape (n_neurons,)
+        Sum of squares that a block explains which follows the others as this one does, and is
+        otherwise unrelated to the neurons.
     left : ndarray of shape (n_neurons,)
         Sum of squares that the others leave.
     total : ndarray of shape (n_stretches, n_neurons)
@@ -184,6 +189,7 @@ class Gains:
 
     by_stretch: Array
     nulls: Array
+    leaked: Array
     left: Array
     total: Array
 
@@ -192,7 +198,7 @@ class Gains:
         """Neurons that were regressed in several groups, one after another or in another order."""
         joined = [
             np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in ("by_stretch", "nulls", "left", "total")
+            for name in ("by_stretch", "nulls", "leaked", "left", "total")
         ]
         return cls(*(each if order is None else each[..., order] for each in joined))
 
@@ -205,8 +211,13 @@ def group_gains(
     clear: bool = True,
     n_shifts: int | None = None,
     seed: int = 0,
+    also: Array | None = None,
 ) -> Gains:
-    """What a block adds to neurons that share their regressors; arguments as `find_connections`."""
+    """What a block adds to neurons that share their regressors; arguments as `find_connections`.
+
+    ``also`` is another version of the others: of all versions, each neuron is held to the one that
+    explains it best.
+    """
     n = len(activity)
     rng = np.random.default_rng(seed)
     x, others = _standardised(activity), _standardised(others)
@@ -214,9 +225,12 @@ def group_gains(
     fold = stretch % _FOLDS
     functions, roughness = _block_functions(block, others, kind, seed)
     rest = x - _Nested(x, others, fold, rng).predicted_without()
+    versions = [] if also is None else [_standardised(also)]
     if clear and others.shape[1]:
         told = _Nested(others, _standardised(block), fold, rng).predicted_without()
-        again = x - _Nested(x, _standardised(others - told), fold, rng).predicted_without()
+        versions.append(_standardised(others - told))
+    for version in versions:
+        again = x - _Nested(x, version, fold, rng).predicted_without()
         rest = np.where(np.square(again).sum(axis=0) < np.square(rest).sum(axis=0), again, rest)
     left = np.square(rest).sum(axis=0)
     rest = (rest - rest.mean(axis=0)).astype(np.float32)
@@ -229,8 +243,42 @@ def group_gains(
         some = shifts[start : start + at_once]
         moved = np.concatenate([np.roll(rest, shift, axis=0) for shift in some], axis=1)
         nulls.append(ridge.gains(moved).sum(axis=0).reshape(len(some), -1))
+    by_chance = np.concatenate(nulls)
+    leaked = np.zeros(x.shape[1])
+    if clear and others.shape[1]:
+        leaked = _leaked(rest, block, others, kind, stretch, rng, seed) - by_chance.mean(axis=0)
     total = _by_stretch(np.square(x), stretch)
-    return Gains(ridge.gains(rest), np.concatenate(nulls), left, total)
+    return Gains(ridge.gains(rest), by_chance, np.maximum(leaked, 0.0), left, total)
+
+
+def _leaked(
+    rest: Singles,
+    block: Array,
+    others: Array,
+    kind: str,
+    stretch: NDArray[np.int64],
+    rng: np.random.Generator,
+    seed: int,
+) -> Array:
+    """What surrogates of the block explain, that follow the others as the block does.
+
+    A surrogate is what the others predict of the block, plus the rest of the block moved in time. A
+    neuron that follows the others alone has as much to do with the surrogates as with the block,
+    whatever the regression on the others has missed; a neuron that follows the block has not. The
+    mean over surrogates and two standard deviations of it are taken, so that chance is covered.
+    """
+    centred = block - block.mean(axis=0)
+    told = _Nested(centred, others, stretch % _FOLDS, rng).predicted_without()
+    if np.square(centred - told).sum() > (1 - _LEAST_RELATED) * np.square(centred).sum():
+        return np.zeros(rest.shape[1])
+    n = len(block)
+    margin = max(1, n // _STRETCHES)
+    found = []
+    for shift in rng.integers(margin, max(margin + 1, n - margin), size=_N_SURROGATES):
+        surrogate = block.mean(axis=0) + told + np.roll(centred - told, shift, axis=0)
+        functions, roughness = _block_functions(surrogate, others, kind, seed)
+        found.append(_HeldOutRidge(functions, stretch, roughness).gains(rest).sum(axis=0))
+    return np.mean(found, axis=0) + 2 * np.std(found, axis=0, ddof=1)
 
 
 def merge_groups(groups: Sequence[Gains]) -> Connections:
@@ -240,17 +288,15 @@ def merge_groups(groups: Sequence[Gains]) -> Connections:
     whole = total.sum(axis=0)
     whole = np.where(whole > 0, whole, 1.0)
     found, by_chance = gains.sum(axis=0) / whole, nulls / whole
-    share, low, high = _shares(gains, nulls.mean(axis=0), total)
+    share, low, high = _shares(gains, nulls.mean(axis=0) + joined.leaked, total)
     explained = np.clip(1 - left / whole + np.maximum(share, 0.0), 0.0, 1.0)
     # What shifts alone make of a typical share is none: then nothing can leak.
     part = share / np.maximum(explained, LEAST_EXPLAINED)
     parts_by_chance = (by_chance - by_chance.mean(axis=0)) / np.maximum(explained, LEAST_EXPLAINED)
     owed = typical(part) - float(np.mean([typical(each) for each in parts_by_chance]))
     leak = ALLOWANCE * max(0.0, min(1.0, owed)) * explained
-    usual = typical(share) - float(
-        np.mean([typical(n) for n in by_chance - by_chance.mean(axis=0)])
-    )
-    leak = leak + LEAST_EFFECT * max(0.0, usual)
+    leak = leak + LEAST_EFFECT * typical(share)
+    leak = leak + joined.leaked / whole
     return Connections(share, low, high, _p_values(found - leak, by_chance), explained)
 
 
