@@ -363,6 +363,7 @@ def attribute(model, X, **settings):
     """A map of a model too briefly trained to have learned."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", xcebra.caveats.UnlearnedLabelWarning)
+        warnings.simplefilter("ignore", SparseBasisWarning)
         return model.attribute(X, **settings)
 
 
@@ -459,8 +460,11 @@ def test_time_resolved_maps_aggregate_to_the_global_one(trained, method):
     kept = model.attribute(rec.neural[:40], method=method, keep_time=True)
     assert relative(np.abs(kept.steps.maps).mean(axis=0), plain.values) < 1e-5
     assert relative(kept.aggregated("mean").block("time"), plain.block("time")) < 1e-5
-    alone = model.attribute(rec.neural[:40], method=method, smooth=1, epochs=[(7, 8)])
     if method not in ("inverted-gradient", "gradient") and not method.startswith("shap"):
+        # In axes of the fit: those of the sparse basis are found from the samples given.
+        told = {"method": method, "basis": "label"}
+        kept = model.attribute(rec.neural[:40], keep_time=True, **told)
+        alone = model.attribute(rec.neural[:40], smooth=1, epochs=[(7, 8)], **told)
         assert relative(kept.at(7).values, alone.values) < 1e-5
 
 
@@ -472,10 +476,11 @@ def test_the_decoder_expects_what_the_neurons_do(trained):
     held_out = np.r_[1450:1550, 3450:3550, 5450:5550]
     error = np.square(rec.neural[held_out] - expected[held_out]).mean(axis=0)
     explained = 1 - error / rec.neural[held_out].var(axis=0)
-    np.testing.assert_allclose(model.variance_explained_["all"], explained, atol=1e-3)
     assert explained.mean() > 0.9
+    # From labels and from what the other neurons know, on all of the time: hardly less.
+    np.testing.assert_allclose(model.variance_explained_["all"], explained, atol=0.02)
     for name in ("label", "time"):
-        assert (model.variance_explained_[name] >= 0).all()
+        assert (model.variance_explained_[name] > -1e-3).all()
     with_z2, without = (
         model.variance_explained_["label"][rec.ground_truth["z2"] == k] for k in (True, False)
     )
@@ -516,18 +521,28 @@ def test_a_saved_model_keeps_decoder_variance_and_mixture(trained, tmp_path):
         assert np.array_equal(a.values, b.values)
 
 
-def test_a_block_can_be_a_name_a_slice_or_directions(trained):
+@pytest.mark.parametrize("method", [None, "decoder-gradient"])
+def test_a_block_can_be_a_name_or_a_slice(trained, method):
     rec, model = trained
+    told = {"basis": "raw", "method": method}
     x = rec.neural[:80]
-    whole = model.attribute(x, basis="raw")
-    named = model.attribute(x, basis="raw", block="time")
+    whole = model.attribute(x, **told)
+    named = model.attribute(x, block="time", **told)
     assert list(named.blocks) == ["time"]
     assert named.latent_names == ("time0", "time1")
     np.testing.assert_allclose(named.values, whole.values[:, 2:], rtol=1e-6)
     np.testing.assert_allclose(named.block("time"), whole.block("time"), rtol=1e-6)
-    cut = model.attribute(x, basis="raw", block=slice(1, 3))
-    np.testing.assert_allclose(cut.values, whole.values[:, 1:3], rtol=1e-6)
+    cut = model.attribute(x, block=slice(1, 3), **told)
+    np.testing.assert_allclose(cut.values, whole.values[:, 1:3], rtol=1e-5, atol=1e-7)
+
+
+def test_a_block_can_be_directions_of_the_embedding(trained):
+    """Which labels know nothing of: the map is then that of the decoder."""
+    rec, model = trained
+    x = rec.neural[:80]
+    whole = model.attribute(x, basis="raw", method="decoder-gradient")
     axis = model.attribute(x, block=[[0, 0, 2.0, 0]])
+    assert axis.made["method"] == "decoder-gradient"
     np.testing.assert_allclose(axis.values[:, 0], whole.values[:, 2], rtol=1e-5)
     plane = model.attribute(x, block=[[0, 0, 1.0, 0.3], [0, 0, -2.0, 5.0]])
     np.testing.assert_allclose(plane.block("directions"), whole.block("time"), rtol=1e-4)
@@ -546,6 +561,11 @@ def test_a_block_can_be_a_name_a_slice_or_directions(trained):
         ({"block": slice(3, 9)}, "must choose one or more neighbours of the 4 latents"),
         ({"block": np.ones((2, 4))}, "span only 1 dimensions"),
         ({"keep_time": "/no/such/folder/map.npy"}, "there is no folder '/no/such/folder'"),
+        (
+            {"method": "crossed-gradient", "block": np.eye(4)},
+            "knows labels and time latents, not any direction",
+        ),
+        ({"method": "crossed-gradient", "smooth": 4}, "smooth=4 averages Jacobians"),
         ({"batch_size": 0}, "batch_size must be a whole number of 1 or more, got 0"),
     ],
 )
@@ -562,7 +582,7 @@ def test_the_unit_of_a_label_changes_no_map(rec):
         model = quick(label_dims=3, label_kind="continuous").fit(
             rec.neural, unit * rec.labels["z2"]
         )
-        for method in ("decoder-gradient", "inverted-gradient"):
+        for method in ("crossed-gradient", "decoder-gradient", "inverted-gradient"):
             for basis in ("label", "sparse"):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", XcebraWarning)
@@ -579,8 +599,21 @@ def test_classes_keep_learned_axes_as_their_columns_follow_from_each_other(rec, 
     model.fit(rec.neural, classes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", XcebraWarning)
-        learned, label = (model.attribute(rec.neural[:50], basis=b) for b in ("raw", "label"))
+        learned, label = (
+            model.attribute(rec.neural[:50], basis=b, method="decoder-gradient")
+            for b in ("raw", "label")
+        )
+        columns = model.attribute(rec.neural[:50], basis="label")
     assert relative(label.values, learned.values) < 1e-5
+    # A map of the label itself shows its columns: differences d_c from the mean over classes, with
+    # s_0 d_0 + s_1 d_1 = 0, times the root of the share s_c.
+    shares = np.bincount(classes) / len(classes)
+    first, second = columns.values[:, :2].T
+    np.testing.assert_allclose(first, second * np.sqrt(shares[1] / shares[0]), rtol=1e-3, atol=1e-5)
+    both = np.hypot(first, second)
+    agree = columns.block("label") > 0
+    assert agree.any()
+    np.testing.assert_allclose(both[agree], columns.block("label")[agree], rtol=1e-3)
 
 
 def test_a_label_cannot_take_a_name_that_means_something_else(rec):
@@ -593,7 +626,8 @@ def test_a_mixture_that_is_not_trusted_is_told_wherever_it_matters(trained):
     rec, model = trained
     doubtful = copy.copy(model)
     mixture = model.mixture_["label"]
-    doubtful.mixture_ = {"label": dataclasses.replace(mixture, instability=0.5)}
+    weights = np.full_like(mixture.weights, 0.1)
+    doubtful.mixture_ = {"label": dataclasses.replace(mixture, weights=weights, instability=0.5)}
     x = rec.neural[:30]
     for block in (None, "label", slice(1, 3)):
         with pytest.warns(SparseBasisWarning, match="changes by 50% without a fifth"):
@@ -608,7 +642,7 @@ def test_a_mixture_that_is_not_trusted_is_told_wherever_it_matters(trained):
 def test_defaults_of_a_map_are_those_of_the_fit(trained):
     rec, model = trained
     changed = copy.copy(model).set_params(recipe="paper")
-    assert changed.attribute(rec.neural[:20]).made["method"] == "decoder-gradient"
+    assert changed.attribute(rec.neural[:20]).made["method"] == "crossed-gradient"
 
 
 def test_a_factor_without_a_latent_is_told(trained, tmp_path):

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import h5netcdf
 import h5py
@@ -14,6 +15,7 @@ import xarray
 from scipy.io import netcdf_file
 
 from xcebra.maps import AGGREGATES, AttributionMap, Steps
+from xcebra.significance import Connections
 
 BLOCKS = {"position": slice(0, 2), "time": slice(2, 3)}
 LATENTS = ("position0", "position1", "time0")
@@ -73,6 +75,63 @@ def path(tmp_path):
 
 
 # There and back
+
+
+def tested(amap, **blocks):
+    """A map with what a test found in some blocks: whether explained and controls are known."""
+    rng = np.random.default_rng(7)
+    connections = {
+        name: Connections(
+            *rng.standard_normal((3, 5)),
+            rng.random(5),
+            rng.random(5) if explained else None,
+            rng.random(n_controls) if n_controls else None,
+        )
+        for name, (explained, n_controls) in blocks.items()
+    }
+    return replace(amap, connections=connections)
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        {"position": (True, 4), "time": (True, 6)},
+        {"time": (True, 4)},
+        {"position": (True, 0), "time": (True, 3)},
+        {"position": (False, 0), "time": (False, 0)},
+    ],
+)
+def test_what_a_test_found_comes_back_bit_for_bit(tmp_path, blocks):
+    amap = tested(make(), **blocks)
+    amap.save(tmp_path / "map.nc")
+    found = AttributionMap.load(tmp_path / "map.nc")
+    assert_same(found, amap)
+    assert set(found.connections) == set(blocks)
+    for name, expected in amap.connections.items():
+        for field in ("share", "low", "high", "p_values", "explained", "controls"):
+            ours, theirs = (getattr(each, field) for each in (expected, found.connections[name]))
+            assert (ours is None) == (theirs is None)
+            assert ours is None or same_bytes(ours, theirs)
+        np.testing.assert_array_equal(found.significant(name), amap.significant(name))
+        assert found.connections[name].controls_called() == expected.controls_called()
+
+
+def test_a_table_has_what_a_test_found_and_its_part_of_what_is_explained():
+    amap = tested(make(), position=(True, 4), time=(False, 0))
+    table, found = amap.to_pandas(), amap.connections["position"]
+    np.testing.assert_array_equal(table["share", "position"], found.share)
+    np.testing.assert_array_equal(table["explained", "position"], found.explained)
+    np.testing.assert_array_equal(table["share_of_explained", "position"], found.of_explained)
+    assert ("explained", "time") not in table.columns
+
+
+def test_negative_scores_come_back(tmp_path):
+    """Of crossed maps, where two decoders do not agree on anything."""
+    amap = make(steps=False)
+    scores = {name: -score for name, score in amap.scores.items()}
+    amap = replace(amap, scores=scores)
+    amap.save(tmp_path / "map.nc")
+    assert_same(AttributionMap.load(tmp_path / "map.nc"), amap)
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)

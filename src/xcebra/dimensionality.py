@@ -105,7 +105,8 @@ def _explained(seen: Array, left_out: Array, fold: NDArray[np.int64], most: int)
             inner = z[:, :m].T @ z[:, :m] + _RIDGE * len(z) * np.eye(m)
             weights = np.linalg.solve(inner, z[:, :m].T @ b)
             missed = np.square(left_out[out] - z_out[:, :m] @ weights).sum()
-            found[m] += (np.square(left_out[out]).sum() - missed) / np.square(left_out).sum()
+            total = max(float(np.square(left_out).sum()), 1e-300)  # all of them may be silent
+            found[m] += (np.square(left_out[out]).sum() - missed) / total
     return found
 
 

@@ -62,6 +62,8 @@ BASES = ("raw", "label", "sparse")
 _ROWS_AT_ONCE = 16_384
 # In a short recording the nearest neighbours are far: averaging over many would blur the map.
 _SAMPLES_A_NEIGHBOUR = 600
+# Samples a step for each of the two decoders: together as many as for the one of the embedding.
+_CROSSED_BATCH = 512
 
 
 class XCEBRA(TransformerMixin, BaseEstimator):
@@ -275,7 +277,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             recording,
             plan.labels,
             plan.blocks.get("time"),
-            plan.decoder,
+            replace(plan.decoder, batch_size=min(_CROSSED_BATCH, plan.decoder.batch_size)),
             progress=progress,
         )
         source = self._source(recording, {each.name: each for each in plan.labels})
