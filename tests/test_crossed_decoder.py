@@ -145,7 +145,7 @@ def test_samples_are_those_at_which_every_label_is_known_spread_evenly():
 def rest_of(latent, points):
     """What is left of a latent, as a share of its variance, and the weights."""
     functions = functions_of(points)
-    told = _labels_part(functions, torch.from_numpy(latent)[None])
+    told = _labels_part(functions, torch.from_numpy(latent)[None], points.shape[1])
     left = torch.from_numpy(latent) - functions @ told[0]
     return (left.var(dim=0, correction=0).numpy() / latent.var(axis=0)), told
 
@@ -161,14 +161,13 @@ def test_a_latent_that_is_a_function_of_the_label_is_taken_out_wholly(width):
 def test_its_mean_is_no_part_of_the_label():
     y = ar1(1, 1)
     functions = functions_of(y)
-    told = _labels_part(functions, torch.from_numpy(y + 7)[None])
-    assert not told[0, 0].any()
-    found, same = (
-        torch.from_numpy(y + c)[None]
-        - functions @ _labels_part(functions, torch.from_numpy(y + c)[None])
-        for c in (0.0, 7.0)
-    )
-    assert (same - found - 7).abs().max() < 1e-6
+    left = []
+    for offset in (0.0, 7.0):
+        latent = torch.from_numpy(y + offset)[None]
+        told = _labels_part(functions, latent, 1)
+        assert not told[0, 0].any()
+        left.append(latent - functions @ told)
+    assert (left[1] - left[0] - 7).abs().max() < 1e-6
 
 
 def test_an_angle_is_taken_out_through_its_cosine_and_sine():
@@ -179,18 +178,38 @@ def test_an_angle_is_taken_out_through_its_cosine_and_sine():
     assert left.max() < 0.01
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_of_a_factor_that_is_correlated_its_own_part_is_left(seed):
-    """r y + sqrt(1 - r^2) own: what is left is the second part, and has nothing of the label."""
-    y, own = ar1(1, 2 * seed, 20_000), ar1(1, 2 * seed + 1, 20_000)
-    r = 0.6
-    latent = r * y + np.sqrt(1 - r**2) * own
+def taken_out(latent, y):
     functions = functions_of(y)
-    told = _labels_part(functions, torch.from_numpy(latent)[None])
-    left = (torch.from_numpy(latent) - functions @ told[0]).numpy()
-    by_label = np.linalg.lstsq(np.column_stack([y, own, np.ones(len(y))]), left, rcond=None)[0]
-    assert by_label[0, 0] == pytest.approx(0, abs=0.05)
-    assert by_label[1, 0] == pytest.approx(np.sqrt(1 - r**2), abs=0.02)
+    return (functions @ _labels_part(functions, torch.from_numpy(latent)[None], 1)[0])[:, 0].numpy()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_factor_that_is_merely_correlated_keeps_its_relation_to_the_label(seed):
+    """Of 0.3 y + 0.95 own nothing that goes straight with y is taken out."""
+    y, own = ar1(1, 2 * seed), ar1(1, 2 * seed + 1)
+    part = taken_out(0.3 * y + np.sqrt(1 - 0.09) * own, y)
+    assert np.polyfit(y[:, 0], part, 1)[0] == pytest.approx(0, abs=1e-6)
+    assert part.var() < 0.05
+
+
+def test_what_is_bent_is_taken_out_of_it_and_what_goes_straight_stays():
+    """0.3 y + 0.3 (y^2 - 1) / sqrt(2) + own: held out, 0.18 of it less what is not told."""
+    y, own = ar1(1, 3, 40_000), ar1(1, 4, 40_000)
+    bent = (y**2 - 1) / np.sqrt(2)
+    latent = 0.25 * y + 0.25 * bent + np.sqrt(1 - 0.125) * own
+    part = taken_out(latent, y)
+    assert np.polyfit(y[:, 0], part, 1)[0] == pytest.approx(0, abs=1e-6)
+    assert np.cov(part, bent[:, 0])[0, 1] / bent.var() == pytest.approx(0.25, abs=0.06)
+
+
+def test_what_goes_straight_is_taken_out_more_the_more_of_a_latent_it_is():
+    """None of it up to one limit of the share that the label tells, all of it from another on."""
+    y, own = ar1(1, 3, 40_000), ar1(1, 4, 40_000)
+    low, high = crossed_decoder._OWN_FACTOR, crossed_decoder._COPY_OF_LABEL
+    for r in (0.005, 0.1, 0.2, 0.25, 0.4, 0.8):
+        part = taken_out(np.sqrt(r) * y + np.sqrt(1 - r) * own, y)
+        slope = np.polyfit(y[:, 0], part, 1)[0] / np.sqrt(r)
+        assert slope == pytest.approx(np.clip((r - low) / (high - low), 0, 1), abs=0.12)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -215,7 +234,7 @@ def test_the_labels_part_is_a_ridge_regression_with_what_held_out_stretches_say_
         ]
     )
     functions = functions_of(y, n_waves=30)
-    found = _labels_part(functions, torch.from_numpy(latents)).numpy()
+    found = _labels_part(functions, torch.from_numpy(latents), 2).numpy()
     design = functions.numpy()[:, 1:]
     fold = np.arange(n) * 20 // n % 4
     taken = []
@@ -230,10 +249,13 @@ def test_the_labels_part_is_a_ridge_regression_with_what_held_out_stretches_say_
         held_out = 1 - np.square(c - m).sum(axis=0) / np.square(c).sum(axis=0)
         slope = np.where(held_out > crossed_decoder._LEAST_TOLD, slope, 0.0)
         whole = _ridge_with_plain_constant(design, latent)
-        weights = whole(np.eye(design.shape[1])) - whole(np.zeros((1, design.shape[1])))
-        np.testing.assert_allclose(found[g, 1:], weights * slope, atol=1e-6)
-        taken.append(slope)
-    assert 0 < np.min(taken[1:]) < 1  # the case between is among them
+        weights = (whole(np.eye(design.shape[1])) - whole(np.zeros((1, design.shape[1])))) * slope
+        copied = np.clip((held_out - 0.15) / 0.15, 0, 1)
+        straight = np.linalg.lstsq(functions.numpy()[:, :3], design @ weights, rcond=None)[0]
+        weights[:2] -= (1 - copied) * straight[1:]
+        np.testing.assert_allclose(found[g, 1:], weights, atol=1e-6)
+        taken.append(copied)
+    assert ((np.array(taken) > 0) & (np.array(taken) < 1)).any()  # the case between is among them
     assert not found[:, 0].any()
 
 
@@ -245,8 +267,9 @@ def _ridge_with_plain_constant(design, targets):
 
 def test_without_labels_or_latents_there_is_nothing_to_take_out():
     constant = torch.ones(50, 1, dtype=torch.float64)
-    assert not _labels_part(constant, torch.randn(2, 50, 3)).any()
-    assert _labels_part(functions_of(ar1(1, 0, 50), 2), torch.randn(2, 50, 0)).shape == (2, 4, 0)
+    assert not _labels_part(constant, torch.randn(2, 50, 3), 0).any()
+    functions = functions_of(ar1(1, 0, 50), 2)
+    assert _labels_part(functions, torch.randn(2, 50, 0), 1).shape == (2, 4, 0)
 
 
 # What the members are given

@@ -77,7 +77,7 @@ def path(tmp_path):
 # There and back
 
 
-def tested(amap, **blocks):
+def examined(amap, **blocks):
     """A map with what a test found in some blocks: whether explained and controls are known."""
     rng = np.random.default_rng(7)
     connections = {
@@ -102,7 +102,7 @@ def tested(amap, **blocks):
     ],
 )
 def test_what_a_test_found_comes_back_bit_for_bit(tmp_path, blocks):
-    amap = tested(make(), **blocks)
+    amap = examined(make(), **blocks)
     amap.save(tmp_path / "map.nc")
     found = AttributionMap.load(tmp_path / "map.nc")
     assert_same(found, amap)
@@ -117,7 +117,7 @@ def test_what_a_test_found_comes_back_bit_for_bit(tmp_path, blocks):
 
 
 def test_a_table_has_what_a_test_found_and_its_part_of_what_is_explained():
-    amap = tested(make(), position=(True, 4), time=(False, 0))
+    amap = examined(make(), position=(True, 4), time=(False, 0))
     table, found = amap.to_pandas(), amap.connections["position"]
     np.testing.assert_array_equal(table["share", "position"], found.share)
     np.testing.assert_array_equal(table["explained", "position"], found.explained)

@@ -233,7 +233,7 @@ def test_every_shift_is_fitted_anew_and_groups_make_no_difference():
     assert together.nulls.shape == (12, 6)
     parts = [group_gains(x[:, own], b, o, n_shifts=12) for own in ([4, 0], [1, 5], [2, 3])]
     joined = Gains.together(parts, np.argsort([4, 0, 1, 5, 2, 3]))
-    for field in ("by_stretch", "nulls", "left", "total"):
+    for field in ("by_stretch", "nulls", "leaked", "left", "total"):
         np.testing.assert_allclose(
             getattr(joined, field), getattr(together, field), rtol=1e-3, atol=1e-3
         )

@@ -445,6 +445,7 @@ def test_every_control_has_a_name_and_a_place_in_the_order_of_tabs(made, opened)
     assert all(b - a <= 1 for a, b in itertools.pairwise(heads))
 
 
+@pytest.mark.filterwarnings("ignore::xcebra.caveats.XcebraWarning")  # three steps teach nothing
 def test_names_from_files_stay_text(tmp_path, opened):
     rec = xcebra.datasets.synthetic(2, 2, n_steps=1_500, seed=3)
     names = ("</script><b>x</b>", 'a"b', "c,d", *map(str, range(3, rec.n_neurons)))
