@@ -9,7 +9,7 @@ import xcebra
 from xcebra import XCEBRA, AttributionMap
 from xcebra.significance import merged
 
-FIELDS = ("share", "low", "high", "p_values")
+FIELDS = ("share", "low", "high", "p_values", "explained", "controls")
 
 
 @pytest.fixture(autouse=True)
