@@ -23,8 +23,9 @@ _SOLVED = 1e-3
 _MOST_SHARPENING = 500
 # Of the median norm: residuals below it count as equally small.
 _SHARPEST = 0.02
-# Of the typical norm: below it a neuron counts as unconnected.
-_UNCONNECTED = 0.5
+# Of the typical norm: below the first a neuron counts as unconnected; up to the second it may be,
+# which is enough to try a mixture and not to trust it.
+_UNCONNECTED, _PERHAPS_UNCONNECTED = 0.4, 0.5
 _LEAVE_OUT_TIMES = 10
 # Chosen on dataset seeds 100 and above: mixtures that were right lie on one side, wrong ones on the
 # other.
@@ -127,18 +128,19 @@ def sparsest(moments: Array, block: slice, others: NDArray[np.int64]) -> Mixture
     after = problem.norms(weights)
     # Neurons that never move tell nothing of a mixture.
     silent = np.einsum("nii->n", moments) == 0
-    unconnected = _unconnected(after) & ~silent
-    n_after, n_before = int(unconnected.sum()), int((_unconnected(before) & ~silent).sum())
+    perhaps = _below(_PERHAPS_UNCONNECTED, after) & ~silent
+    n_perhaps = int((_below(_PERHAPS_UNCONNECTED, before) & ~silent).sum())
+    n_after, n_before = (int((_below(_UNCONNECTED, s) & ~silent).sum()) for s in (after, before))
     instability = _instability(problem, weights)
     explained_away = typical(after) < _LEAST_LEFT * typical(before)
-    enough = n_after > n_before and _n_directions(problem.aa[unconnected]) > len(others)
+    enough = perhaps.sum() > n_perhaps and _n_directions(problem.aa[perhaps]) > len(others)
     if not enough or explained_away or instability > _MOST_UNSTABLE:
         return Mixture(none, before, before.copy(), gap, n_before, instability, n_before)
     return Mixture(weights, before, after, gap, n_after, instability, n_before)
 
 
-def _unconnected(norms: Array) -> NDArray[np.bool_]:
-    return np.asarray(norms < _UNCONNECTED * typical(norms))
+def _below(share: float, norms: Array) -> NDArray[np.bool_]:
+    return np.asarray(norms < share * typical(norms))
 
 
 def _n_directions(moments: Array) -> float:

@@ -326,7 +326,7 @@ def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> Tensor:
     linear_part = torch.linalg.lstsq(columns, design @ weights).solution
     weights[: 1 + n_columns] -= (1 - copied) * linear_part
     weights[0] = 0.0  # the mean of a latent is no part of the label
-    return weights.reshape(-1, n_groups, n_latents).permute(1, 0, 2).to(latents)
+    return weights.reshape(-1, n_groups, n_latents).permute(1, 0, 2).contiguous().to(latents)
 
 
 def _train(

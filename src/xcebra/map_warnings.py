@@ -77,7 +77,7 @@ def warn_of_map(
     encoder = model.encoder_
     times = spread(recording.epochs, _LOOKED_AT)
     rows = recording.rows(times)
-    if method != "decoder-gradient" and len(rows) >= _LEAST_LOOKED_AT:
+    if method not in (CROSSED, "decoder-gradient") and len(rows) >= _LEAST_LOOKED_AT:
         _warn_duplicates(rows, model.neuron_names_)
     x = encoder.samples(recording, times)
     if model.config_["similarity"] == "euclidean":

@@ -270,7 +270,7 @@ def _leaked(
     centred = block - block.mean(axis=0)
     told = _Nested(centred, others, stretch % _FOLDS, rng).predicted_without()
     if np.square(centred - told).sum() > (1 - _LEAST_RELATED) * np.square(centred).sum():
-        return np.zeros(rest.shape[1])
+        return np.full(rest.shape[1], -np.inf)  # the block is unrelated to the others
     n = len(block)
     margin = max(1, n // _STRETCHES)
     found = []
