@@ -64,7 +64,7 @@ def test_a_recording_is_known_by_what_it_holds_not_by_where_it_lies(public):
 
 def test_from_spike_times_to_a_separated_scatter_plot(public):
     """Grid cells have both a grid score and a score for position; controls and others neither."""
-    item = GridPortrait(public, Training("hybrid contrastive", steps=150))
+    item = GridPortrait(public, Training("hybrid contrastive", steps=300))
     found = json.loads(json.dumps(measure(item)))
     grid, real = np.array(found["grid_score"]), np.array(found["real"])
     is_grid = np.arange(len(real)) < N_GRID

@@ -171,7 +171,9 @@ def _(item: CellTypes) -> dict[str, Any]:
     samples = samples_of(recording)
     with without_caveats():
         model, weights = watched_fit(item.training, item.data, recording, item.every)
-        default = model.attribute(recording, block="label", keep_time=True)
+        default = model.attribute(
+            recording, block="label", keep_time=True, **MAPS["decoder-gradient, sparse"]
+        )
         inverted = model.attribute(recording, block="label", **MAPS["inverted-gradient"])
         final = copy.deepcopy(model.encoder_.state_dict())
         over: dict[str, list[float]] = {"steps": [], "auroc": []}
@@ -196,7 +198,9 @@ def _(item: GridPortrait) -> dict[str, Any]:
     recording = item.data.make()
     with without_caveats():
         model = item.training.fit(item.data, recording)
-        default = model.attribute(recording, block="label", keep_time=True)
+        default = model.attribute(
+            recording, block="label", keep_time=True, **MAPS["decoder-gradient, sparse"]
+        )
         inverted = model.attribute(recording, block="label", **MAPS["inverted-gradient"])
     times = recording.epochs.indices()
     x, position = recording.neural[times].astype(np.float64), recording.labels["position"][times]
