@@ -8,7 +8,7 @@ sum of their logarithms, which bears fewer unconnected neurons, is followed down
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,9 @@ _LEAST_FLOOR = 1e-4
 # seed 100, correlations up to 0.9); where latents follow the label too, a wrong one leaves next to
 # nothing.
 _LEAST_LEFT = 0.1
+# Of the neurons that are unconnected without a mixture, how many may not stay so with it: a mixture
+# that exchanges them for others has turned the map over.
+_MOST_LOST = 0.25
 # A mixture that changes by more than this without a fifth of the neurons is made of noise. Right
 # ones changed by at most 0.22 (dataset seeds 100 and 101), one that put foreign neurons above place
 # cells by 0.5.
@@ -59,13 +62,16 @@ class Mixture:
     n_unconnected : int
         Neurons whose norm after is small beside the typical one: what the mixture is found by.
     n_before : int
-        Neurons of which that is true without any mixture. A mixture that leaves fewer than that
-        is not taken, nor one whose unconnected neurons take no more directions over time than there
-        are other columns, since any mixture meets as many conditions, nor one that is unstable or
-        leaves little of the connected neurons: the weights are then zero.
+        Neurons of which that is true without any mixture. A mixture that leaves fewer than that, or
+        others than these, is not taken, nor one whose unconnected neurons take no more directions
+        over time than there are other columns, since any mixture meets as many conditions, nor one
+        that is unstable or leaves little of the connected neurons: the weights are then zero.
     instability : float
         By how much the block's columns change, over the typical norm, when the mixture is found
         without a fifth of the neurons.
+    bends : ndarray of shape (n_others,)
+        How much of what bends in the other columns' relation to the block is undone as well; see
+        `sparsest`. Without any, it is empty.
     """
 
     weights: Array
@@ -75,6 +81,7 @@ class Mixture:
     n_unconnected: int
     instability: float
     n_before: int = 0
+    bends: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def found(self) -> bool:
@@ -99,12 +106,35 @@ class Mixture:
         return solved and enough and self.instability <= MOST_INSTABILITY
 
 
-def sparsest(moments: Array, block: slice, others: NDArray[np.int64]) -> Mixture:
+@dataclass(frozen=True, eq=False)
+class Bends:
+    """Second moments of columns that change over time: ``A[:, j]`` times a known row ``r_j``.
+
+    Parameters
+    ----------
+    with_others : ndarray of shape (n_neurons, n_others, n_block, n_bends)
+        With ``A[:, i]`` in column ``c`` of the block.
+    with_block : ndarray of shape (n_neurons, n_bends)
+        With the block's columns.
+    among : ndarray of shape (n_neurons, n_bends, n_bends)
+    """
+
+    with_others: Array
+    with_block: Array
+    among: Array
+
+
+def sparsest(
+    moments: Array, block: slice, others: NDArray[np.int64], bends: Bends | None = None
+) -> Mixture:
     """Find the mixture that makes a block's columns sparse over neurons.
 
     Let ``s_i(M)`` be the root mean square over time of ``|A[i, block] + A[i, others] M|``. The
     convex problem is the least sum of ``s_i``; the sharper one, solved from there and from no
     mixture at all, the least sum of ``log(s_i^2 + e^2)`` with ``e`` a fiftieth of the median.
+
+    With bends, ``sum_j a_j A[i, j] r_j`` is added inside the norm, and the ``a_j`` are found
+    together with ``M``.
 
     Parameters
     ----------
@@ -113,30 +143,60 @@ def sparsest(moments: Array, block: slice, others: NDArray[np.int64]) -> Mixture
     block : slice
     others : ndarray of int
         Columns that may be added.
+    bends : Bends, optional
     """
     mine = np.arange(block.start, block.stop)
-    problem = _Problem(
+    plain = _Problem(
         moments[:, others[:, None], others],
         moments[:, others[:, None], mine],
         np.einsum("nii->n", moments[:, mine[:, None], mine]),
     )
-    none = np.zeros((len(others), len(mine)))
-    before = problem.norms(none)
+    shape = len(others), len(mine)
+    none, straight = np.zeros(shape), np.zeros(len(others))
+    before = plain.norms(none)
     if not before.any():
-        return Mixture(none, before, before.copy(), 0.0, 0, 0.0)
+        return Mixture(none, before, before.copy(), 0.0, 0, 0.0, bends=straight)
+    problem = plain if bends is None else _bent(plain, bends)
+    n_bent = 0 if bends is None else int((np.einsum("nii->i", bends.among) > 0).sum())
     weights, gap = _sharpest(problem)
     after = problem.norms(weights)
     # Neurons that never move tell nothing of a mixture.
     silent = np.einsum("nii->n", moments) == 0
-    perhaps = _below(_PERHAPS_UNCONNECTED, after) & ~silent
-    n_perhaps = int((_below(_PERHAPS_UNCONNECTED, before) & ~silent).sum())
-    n_after, n_before = (int((_below(_UNCONNECTED, s) & ~silent).sum()) for s in (after, before))
+    perhaps, perhaps_before = (_below(_PERHAPS_UNCONNECTED, s) & ~silent for s in (after, before))
+    free, free_before = (_below(_UNCONNECTED, s) & ~silent for s in (after, before))
+    n_after, n_before = int(free.sum()), int(free_before.sum())
+    gained = int(perhaps.sum()) - int(perhaps_before.sum())
     instability = _instability(problem, weights)
-    explained_away = typical(after) < _LEAST_LEFT * typical(before)
-    enough = perhaps.sum() > n_perhaps and _n_directions(problem.aa[perhaps]) > len(others)
-    if not enough or explained_away or instability > _MOST_UNSTABLE:
-        return Mixture(none, before, before.copy(), gap, n_before, instability, n_before)
-    return Mixture(weights, before, after, gap, n_after, instability, n_before)
+    refused = (
+        gained < 0
+        or n_after < n_before
+        or (free_before & ~perhaps).sum() > max(len(others), _MOST_LOST * n_before)
+        or _n_directions(plain.aa[perhaps]) <= len(others) + n_bent / len(mine)
+        or typical(after) < _LEAST_LEFT * typical(before)
+        or instability > (_MOST_UNSTABLE if gained else MOST_INSTABILITY)
+    )
+    if refused:
+        return Mixture(none, before, before.copy(), gap, n_before, instability, n_before, straight)
+    if bends is not None:
+        weights, straight = weights[: none.size].reshape(shape), weights[none.size :, 0]
+    return Mixture(weights, before, after, gap, n_after, instability, n_before, straight)
+
+
+def _bent(plain: _Problem, bends: Bends) -> _Problem:
+    """The problem with every entry of the mixture and every bend as one unknown of its own."""
+    n, n_others, n_block = plain.ab.shape
+    of_mixture = np.einsum("nij,cd->nicjd", plain.aa, np.eye(n_block))
+    size = n_others * n_block
+    both = bends.with_others.reshape(n, size, -1)
+    whole = np.concatenate(
+        [
+            np.concatenate([of_mixture.reshape(n, size, size), both], axis=2),
+            np.concatenate([both.transpose(0, 2, 1), bends.among], axis=2),
+        ],
+        axis=1,
+    )
+    with_block = np.concatenate([plain.ab.reshape(n, size), bends.with_block], axis=1)
+    return _Problem(whole, with_block[:, :, None], plain.bb)
 
 
 def _below(share: float, norms: Array) -> NDArray[np.bool_]:
@@ -181,7 +241,11 @@ def _instability(problem: _Problem, weights: Array) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Second moments of each neuron's other columns, of those with the block's, of the block's."""
+    """Second moments of each neuron's other columns, of those with the block's, of the block's.
+
+    Shapes are (n_neurons, n_unknowns, n_unknowns), (n_neurons, n_unknowns, n_sets) and
+    (n_neurons,): the columns of a mixture are sets of unknowns that share their moments.
+    """
 
     aa: Array
     ab: Array

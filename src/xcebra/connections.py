@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from xcebra.basis import Mixture
 from xcebra.controls import with_controls
 from xcebra.crossed_map import Source
 from xcebra.epochs import IntArray
@@ -41,7 +42,7 @@ def tested_samples(recording: Recording, labels: Mapping[str, Label]) -> IntArra
 def block_connections(
     source: Source,
     blocks: Mapping[str, slice],
-    mixtures: Mapping[str, Array],
+    mixtures: Mapping[str, Mixture],
     *,
     controls: bool,
     seed: int,
@@ -57,7 +58,7 @@ def block_connections(
     source : Source
         With every label of the fit.
     blocks : mapping of str to slice
-    mixtures : mapping of str to ndarray of shape (n_time_latents, n_label_columns)
+    mixtures : mapping of str to Mixture
         As for the map.
     controls : bool
         Carry units along that cannot be connected.
@@ -87,7 +88,7 @@ def block_connections(
 def _gains(
     source: Source,
     blocks: Mapping[str, slice],
-    mixtures: Mapping[str, Array],
+    mixtures: Mapping[str, Mixture],
     neurons: IntArray,
     seed: int,
 ) -> dict[str, Gains]:
@@ -102,6 +103,8 @@ def _gains(
     with torch.no_grad():
         # With the labels' part, of which a neuron that follows a latent as it is knows nothing.
         as_read = latents + decoder.labels_part(points).double().cpu().numpy()
+        bent = decoder.bent_part(points) * decoder.embedding_scale / decoder.latent_scale
+        bent = bent.double().cpu().numpy()
     activity = source.recording.rows(times)[:, neurons].astype(np.float64)
     group = decoder.group.cpu().numpy()[neurons]
     of_label = {label.name: label for label in decoder.labels}
@@ -117,7 +120,8 @@ def _gains(
                 mine = of_label[name].columns
                 mixed = np.zeros_like(rest)
                 if name in mixtures:
-                    mixed = in_units[:, mine] @ mixtures[name].T
+                    mixed = in_units[:, mine] @ mixtures[name].weights.T
+                    mixed = mixed + bent[g] * mixtures[name].bends
                 other_labels = np.delete(columns, np.arange(mine.start, mine.stop), axis=1)
                 others, also = (
                     np.concatenate([other_labels, version - mixed], axis=1)

@@ -42,13 +42,10 @@ _MOST_REFERENCES = 4096
 # The labels' part of a latent: cosines of random directions, and what a ridge costs.
 _WAVES, _ROWS_A_WAVE, _WAVELENGTH, _RIDGE = 100, 20, 1.5, 1e-3
 _FOLDS = 4
-# Share of a latent's variance that the labels tell, held out. Below the first nothing is taken out.
-# Up to the second, the latent is a factor of its own that is merely correlated with a label: its
-# linear relation to the label, which the sparse basis can undo, stays. From the third on, the
-# latent is a copy of the label, and all of the labels' part is taken out. Simulated factors that
-# are correlated up to 0.9 had at most 0.24 (counts), latents of head-direction recordings 0.28 to
-# 0.8.
-_LEAST_TOLD, _OWN_FACTOR, _COPY_OF_LABEL = 0.01, 0.15, 0.3
+# Share of a latent's variance that the labels tell, held out. Below the first it is nothing. Up to
+# the second, the latent is a factor of its own and stays as it is: the sparse basis undoes what it
+# has of the label. From the third on, it is a copy of the label, whose part is taken out.
+_LEAST_TOLD, _OWN_FACTOR, _COPY_OF_LABEL = 0.01, 0.25, 0.4
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,9 @@ class CrossedDecoder(nn.Module):
         - ``directions`` (n_label_columns, n_waves), ``phases`` (n_waves,): smooth functions of the
           labels;
         - ``told`` (n_groups, 1 + n_label_columns + n_waves, n_time_latents): weights of the labels'
-          part of every latent;
+          part of every latent, as far as it is taken out;
+        - ``bend``, of the same shape: weights of what is not linear in the rest of that part, which
+          the sparse basis may undo;
         - ``latent_mean``, ``latent_scale``, ``embedding_scale`` (n_time_latents,): of the latents
           without the labels' part, and the scale that they had with it;
         - ``reference_embedding`` (n_references, n_latents), ``reference_labels``
@@ -103,6 +102,7 @@ class CrossedDecoder(nn.Module):
     directions: Tensor
     phases: Tensor
     told: Tensor
+    bend: Tensor
     latent_mean: Tensor
     latent_scale: Tensor
     embedding_scale: Tensor
@@ -151,9 +151,29 @@ class CrossedDecoder(nn.Module):
         self, points: Float[Tensor, "sample column"]
     ) -> Float[Tensor, "group sample latent"]:
         """What is taken out of the latents because the labels tell it."""
+        return self._functions_of(points, self.told)
+
+    def bent_part(
+        self, points: Float[Tensor, "sample column"]
+    ) -> Float[Tensor, "group sample latent"]:
+        """What the labels tell of latents that are no copies of them, its linear part aside."""
+        return self._functions_of(points, self.bend)
+
+    def bent_slopes(
+        self, points: Float[Tensor, "sample column"]
+    ) -> Float[Tensor, "group sample latent column"]:
+        """Derivatives of the bent part by standardised labels, in units of the members' inputs."""
+        scaled = (points - self.label_mean) / self.label_scale
+        sines = torch.sin(scaled @ self.directions + self.phases)
+        n_columns = len(self.label_mean)
+        waves = torch.einsum("sw,cw,gwl->gslc", -sines, self.directions, self.bend[:, 1 + n_columns :])
+        linear_part = self.bend[:, 1 : 1 + n_columns].transpose(1, 2)[:, None]
+        return (waves + linear_part) / self.latent_scale[:, None]
+
+    def _functions_of(self, points: Tensor, weights: Tensor) -> Tensor:
         scaled = (points - self.label_mean) / self.label_scale
         functions = smooth_functions(scaled, self.directions, self.phases)
-        return torch.einsum("sf,gfl->gsl", functions, self.told)
+        return torch.einsum("sf,gfl->gsl", functions, weights)
 
     def label_units(self) -> Tensor:
         """What label columns are multiplied by to be in the units of the map."""
@@ -259,7 +279,7 @@ def _measure(
     directions = torch.from_numpy(rng.standard_normal((n_columns, n_waves)) / reach).to(points)
     phases = torch.from_numpy(rng.uniform(0, 2 * np.pi, size=n_waves)).to(points)
     functions = smooth_functions((points - mean) / scale, directions, phases)
-    told = _labels_part(functions, latents, n_columns)
+    told, bend = _labels_part(functions, latents, n_columns)
     rest = latents - torch.einsum("sf,gfl->gsl", functions, told)
     latent_scale = _spread(rest.flatten(0, 1))
     embedding_scale = _spread(latents.flatten(0, 1))
@@ -276,6 +296,7 @@ def _measure(
         "directions": directions,
         "phases": phases,
         "told": told,
+        "bend": bend,
         "latent_mean": rest.flatten(0, 1).mean(dim=0),
         "latent_scale": torch.where(latent_scale > 0, latent_scale, 1.0),
         "embedding_scale": torch.where(embedding_scale > 0, embedding_scale, 1.0),
@@ -290,19 +311,20 @@ def _spread(values: Tensor) -> Tensor:
     return (values - values.mean(dim=0)).square().mean(dim=0).sqrt()
 
 
-def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> Tensor:
-    """Weights of the smooth function of the labels in each latent, as far as it is really there.
+def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> tuple[Tensor, Tensor]:
+    """Weights of the smooth function of the labels in each latent: what to take out, what bends.
 
-    How far is found on held-out stretches: the part predicted from the other stretches is
-    regressed on, and what its slope falls short of 1 is not taken out. Slow latents and labels that
-    are unrelated look related in any one stretch of time; taking that out would remove the latent
-    itself. Where nothing of a latent is predicted on held-out time, nothing is taken out.
+    How much of a latent the labels tell is found on held-out stretches: slow latents and labels that
+    are unrelated look related in any one stretch of time. All of it is taken out of copies of the
+    labels. Of other latents, what is not linear is told apart: whether a latent that is a factor of
+    its own also carries a function of the label, or is merely correlated with it, is not known here.
     """
     design = functions.double()
     n_groups, n, n_latents = latents.shape
     y = latents.double().permute(1, 0, 2).reshape(n, n_groups * n_latents)
     if design.shape[1] <= 1 or n_latents == 0:
-        return latents.new_zeros(n_groups, design.shape[1], n_latents)
+        nothing = latents.new_zeros(n_groups, design.shape[1], n_latents)
+        return nothing, nothing.clone()
     fold = torch.from_numpy(np.arange(n) * N_STRETCHES // n % _FOLDS).to(y.device)
     gram, cross = design.T @ design, design.T @ y
     ridge = torch.ones(design.shape[1], dtype=torch.float64, device=y.device)
@@ -315,18 +337,20 @@ def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> Tensor:
         predicted[out] = rows @ torch.linalg.solve(inner, cross - rows.T @ targets)
     centred = y - y.mean(dim=0)
     moved = predicted - predicted.mean(dim=0)
-    slope = (centred * moved).sum(dim=0) / moved.square().sum(dim=0).clamp_min(1e-300)
     left = (centred - moved).square().sum(dim=0) / centred.square().sum(dim=0).clamp_min(1e-300)
-    told = 1 - left
-    slope = torch.where(told > _LEAST_TOLD, slope.clamp(0.0, 1.0), 0.0)
-    weights = torch.linalg.solve(gram + torch.diag(_RIDGE * n * ridge), cross) * slope
-    # What stays of the linear relation of latents that are no copies of the label.
-    copied = ((told - _OWN_FACTOR) / (_COPY_OF_LABEL - _OWN_FACTOR)).clamp(0.0, 1.0)
-    columns = design[:, : 1 + n_columns]
-    linear_part = torch.linalg.lstsq(columns, design @ weights).solution
-    weights[: 1 + n_columns] -= (1 - copied) * linear_part
+    share = 1 - left
+    copied = ((share - _OWN_FACTOR) / (_COPY_OF_LABEL - _OWN_FACTOR)).clamp(0.0, 1.0)
+    weights = torch.linalg.solve(gram + torch.diag(_RIDGE * n * ridge), cross)
     weights[0] = 0.0  # the mean of a latent is no part of the label
-    return weights.reshape(-1, n_groups, n_latents).permute(1, 0, 2).contiguous().to(latents)
+    columns = design[:, : 1 + n_columns]
+    bend = weights.clone()
+    bend[: 1 + n_columns] -= torch.linalg.lstsq(columns, design @ weights).solution
+    bend *= torch.where(share > _LEAST_TOLD, 1 - copied, 0.0)
+    both = (
+        each.reshape(-1, n_groups, n_latents).permute(1, 0, 2).contiguous().to(latents)
+        for each in (weights * copied, bend)
+    )
+    return next(both), next(both)
 
 
 def _train(

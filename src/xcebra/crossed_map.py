@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from xcebra.basis import Mixture, sparsest
+from xcebra.basis import Bends, Mixture, sparsest
 from xcebra.crossed_decoder import CrossedDecoder, LabelColumns, expected, halves
 from xcebra.encoder import Encoder, embed
 from xcebra.epochs import IntArray
@@ -136,28 +136,55 @@ def _by_label(
 ) -> None:
     """Turn derivatives by standardised columns into those of the label's kind, in place."""
     mine = label.columns
+    if label.kind != "discrete":
+        _in_label_units(decoder, label, points, maps.transpose(1, 2))
+        return
+    scale, shares = decoder.label_scale[mine], decoder.class_shares[mine]
+    classes = torch.eye(mine.stop - mine.start, device=points.device)
+    found = []
+    for one in classes:
+        moved = rows.clone()
+        moved[:, :, mine] = (one - decoder.label_mean[mine]) / scale
+        found.append(expected(decoder, moved))
+    levels = torch.stack(found, dim=3)
+    contrasts = levels - (levels * shares).sum(dim=3, keepdim=True)
+    maps[..., mine] = contrasts * shares.sqrt()
+
+
+def _in_label_units(
+    decoder: CrossedDecoder, label: LabelColumns, points: Tensor, values: Tensor
+) -> None:
+    """Turn slopes by standardised columns, (..., n_samples, n_columns), in place."""
+    mine = label.columns
     scale = decoder.label_scale[mine]
     if label.kind == "continuous":
         # One unit for all columns of a label, so that they keep their proportions.
-        maps[..., mine] *= scale.square().mean().sqrt() / scale
-    elif label.kind == "circular":
-        along = torch.stack([-points[:, mine.start + 1], points[:, mine.start]], dim=1)
-        turned = (maps[..., mine] * (along / scale)[None, :, None, :]).sum(dim=3)
-        maps[..., mine] = turned[..., None] * along[None, :, None, :]
-    else:
-        shares = decoder.class_shares[mine]
-        classes = torch.eye(mine.stop - mine.start, device=points.device)
-        found = []
-        for one in classes:
-            moved = rows.clone()
-            moved[:, :, mine] = (one - decoder.label_mean[mine]) / scale
-            found.append(expected(decoder, moved))
-        levels = torch.stack(found, dim=3)
-        contrasts = levels - (levels * shares).sum(dim=3, keepdim=True)
-        maps[..., mine] = contrasts * shares.sqrt()
+        values[..., mine] *= scale.square().mean().sqrt() / scale
+        return
+    along = torch.stack([-points[:, mine.start + 1], points[:, mine.start]], dim=1)
+    turned = (values[..., mine] * (along / scale)).sum(dim=-1)
+    values[..., mine] = turned[..., None] * along
 
 
-def crossed_moments(source: Source, times: IntArray) -> Array:
+def bent_slopes(source: Source, times: IntArray) -> Float[Tensor, "sample neuron latent column"]:
+    """How the bent part of the latents that each neuron is explained by moves with the labels.
+
+    In units of `derivatives`: times a neuron's derivative by that latent, it is what the label's own
+    derivative changes by when the bent part is taken out of the latent. It is zero for classes.
+    """
+    decoder = source.decoder
+    points = source.points(times)
+    with torch.no_grad():
+        slopes = decoder.bent_slopes(points) * decoder.embedding_scale[:, None]
+        for label in decoder.labels:
+            if label.kind == "discrete":
+                slopes[..., label.columns] = 0.0
+            else:
+                _in_label_units(decoder, label, points, slopes.transpose(1, 2))
+        return slopes[decoder.group].permute(1, 0, 2, 3)
+
+
+def crossed_moments(source: Source, times: IntArray) -> tuple[Array, Array, Array]:
     """Mean over time of products of each neuron's rows in the two decoders, made symmetric.
 
     Noise of the decoders, which is another one in each, is zero on average.
@@ -165,28 +192,59 @@ def crossed_moments(source: Source, times: IntArray) -> Array:
     Returns
     -------
     ndarray of shape (n_neurons, n_columns, n_columns)
+    bent : ndarray of shape (n_neurons, n_columns, n_time_latents, n_label_columns)
+        Of each column with every time latent's, the second times the slopes of the bent part.
+    both_bent : ndarray of shape (n_neurons, n_time_latents, n_time_latents, n_label_columns)
+        Of time latents' columns, both times their slopes.
     """
-    total: Tensor | float = 0.0
-    for _, maps in derivatives(source, times):
-        total = total + torch.einsum("sni,snj->nij", maps[0].cpu().double(), maps[1].cpu().double())
-    products = (total / max(1, len(times))).numpy()  # type: ignore[union-attr]
-    return (products + products.transpose(0, 2, 1)) / 2
+    n_labels = len(source.decoder.label_mean)
+    totals: list[Tensor] = []
+    for positions, maps in derivatives(source, times):
+        slopes = bent_slopes(source, times[positions]).cpu().double()
+        rows = maps.cpu().double()
+        bent = rows[..., n_labels:, None] * slopes
+        found = [
+            torch.einsum("sni,snj->nij", rows[0], rows[1]),
+            torch.einsum("sni,snjc->nijc", rows[0], bent[1])
+            + torch.einsum("sni,snjc->nijc", rows[1], bent[0]),
+            torch.einsum("snic,snjc->nijc", bent[0], bent[1]),
+        ]
+        totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
+    products, bent, both_bent = ((total / max(1, len(times))).numpy() for total in totals)
+    return (
+        (products + products.transpose(0, 2, 1)) / 2,
+        bent / 2,
+        (both_bent + both_bent.transpose(0, 2, 1, 3)) / 2,
+    )
 
 
 def fit_mixtures(source: Source, times: IntArray) -> dict[str, Mixture]:
     """For each label, what the time latents' columns must add to its own to make them sparse.
 
     A hidden factor that is correlated with a label leaves a constant mixture of its columns in
-    those of the label; see `xcebra.basis`. What correlated labels do to each other is not undone:
-    they are regressed on together.
+    those of the label, and a time latent that carries a function of the label leaves the slope of
+    that function times its column; see `xcebra.basis`. What correlated labels do to each other is
+    not undone: they are regressed on together.
     """
     n_labels, n_time = len(source.decoder.label_mean), len(source.decoder.latent_mean)
     if n_labels == 0 or n_time == 0:
         return {}
     some = np.unique(np.linspace(0, len(times) - 1, MOST_SAMPLES).astype(np.int64))
-    moments = crossed_moments(source, times[some])
+    moments, bent, both_bent = crossed_moments(source, times[some])
     others = np.arange(n_labels, n_labels + n_time)
-    return {label.name: sparsest(moments, label.columns, others) for label in source.decoder.labels}
+    found = {}
+    for label in source.decoder.labels:
+        mine = label.columns
+        of_label = bent[..., mine]
+        bends = None
+        if of_label.any():
+            bends = Bends(
+                with_others=of_label[:, n_labels:].transpose(0, 1, 3, 2),
+                with_block=np.einsum("ncjc->nj", of_label[:, mine]),
+                among=both_bent[..., mine].sum(axis=3),
+            )
+        found[label.name] = sparsest(moments, mine, others, bends)
+    return found
 
 
 def variance_explained(
@@ -245,7 +303,7 @@ def make_crossed_map(
     blocks: Mapping[str, slice],
     options: Options,
     *,
-    mixtures: Mapping[str, Array],
+    mixtures: Mapping[str, Mixture],
     readouts: Mapping[str, Readout],
     in_label_axes: bool,
     scale: Tensor | None,
@@ -266,7 +324,7 @@ def make_crossed_map(
     blocks : mapping of str to slice
         All blocks of the embedding.
     options : Options
-    mixtures : mapping of str to ndarray of shape (n_time_latents, n_label_columns)
+    mixtures : mapping of str to Mixture
         What the columns of time add to those of a label.
     readouts : mapping of str to Readout
         From the latents of a label's block to the label.
@@ -288,7 +346,8 @@ def make_crossed_map(
     extremes: Array | None = None
     for positions, found in derivatives(source, times):
         maps = found if scale is None else found * scale[:, None]
-        maps = torch.einsum("msnc,cd->msnd", maps, columns.undone.to(maps))
+        straightened = _straightened(source, times[positions], maps, mixtures)
+        maps = torch.einsum("msnc,cd->msnd", maps, columns.undone.to(maps)) + straightened
         for name in blocks:
             mine = maps[..., columns.of_block[name]]
             both = (mine[0] * mine[1]).sum(dim=(0, 2))
@@ -329,6 +388,25 @@ def make_crossed_map(
     return AttributionMap(values, of_blocks, *told, made, steps)
 
 
+def _straightened(
+    source: Source, times: IntArray, maps: Tensor, mixtures: Mapping[str, Mixture]
+) -> Tensor | float:
+    """What labels' columns gain when bent parts are taken out of the latents, as found."""
+    if not any(mixture.bends.any() for mixture in mixtures.values()):
+        return 0.0
+    slopes = bent_slopes(source, times).to(maps)
+    n_labels = len(source.decoder.label_mean)
+    gained = torch.zeros_like(maps)
+    for label in source.decoder.labels:
+        if label.name in mixtures and mixtures[label.name].bends.any():
+            bends = torch.from_numpy(mixtures[label.name].bends).to(maps)
+            weighted = maps[..., n_labels:] * bends
+            gained[..., label.columns] = torch.einsum(
+                "msnl,snlc->msnc", weighted, slopes[..., label.columns]
+            )
+    return gained
+
+
 def _rank_correlation(scores: Array) -> float | None:
     """Spearman correlation over neurons of the scores that each decoder alone would give."""
     if scores.shape[1] < 3 or (np.ptp(scores, axis=1) == 0).any():
@@ -348,7 +426,7 @@ class _Columns:
 def _columns(
     decoder: CrossedDecoder,
     blocks: Mapping[str, slice],
-    mixtures: Mapping[str, Array],
+    mixtures: Mapping[str, Mixture],
     readouts: Mapping[str, Readout],
     in_label_axes: bool,
 ) -> _Columns:
@@ -361,7 +439,7 @@ def _columns(
         mine, block = label.columns, blocks[label.name]
         of_block[label.name] = mine
         if label.name in mixtures:
-            undone[n_labels:, mine] = mixtures[label.name]
+            undone[n_labels:, mine] = mixtures[label.name].weights
         width = block.stop - block.start
         if in_label_axes and width == mine.stop - mine.start:
             shown[mine, block] = np.eye(width)

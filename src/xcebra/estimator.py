@@ -472,7 +472,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                 chosen,
                 self.blocks_,
                 options,
-                mixtures=self._mixtures() if basis == "sparse" else {},
+                mixtures=self.mixture_ if basis == "sparse" else {},
                 readouts=self.readout_,
                 in_label_axes=basis != "raw",
                 scale=self.encoder_.scale if units == "raw" else None,
@@ -625,10 +625,6 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         time = self.blocks_.get("time")
         return Source(self.encoder_, self.crossed_decoder_, recording, labels, time)
 
-    def _mixtures(self) -> dict[str, NDArray[np.float64]]:
-        """What the columns of time add to those of each label in the sparse basis."""
-        return {name: mixture.weights for name, mixture in self.mixture_.items()}
-
     def _axes(self, basis: str, recording: Recording) -> NDArray[np.float64] | None:
         """Axes of the embedding, for methods that attribute its latents."""
         if basis == "raw":
@@ -669,7 +665,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         source = self._source(recording, labels)
         seed = self.config_["random_state"]
         return block_connections(
-            source, self.blocks_, self._mixtures(), controls=controls, seed=seed
+            source, self.blocks_, self.mixture_, controls=controls, seed=seed
         )
 
     def _refitted(self, X: Any, y: Any, epochs: Any, refits: int) -> Iterator[XCEBRA]:

@@ -39,7 +39,7 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
     for name, share in model.variance_explained_.items():
         tensors[f"variance/{name}"] = torch.from_numpy(share)
     for name, mixture in model.mixture_.items():
-        for part in _MIXTURE:
+        for part in (*_MIXTURE, "bends"):
             tensors[f"mixture/{name}/{part}"] = torch.from_numpy(getattr(mixture, part))
     crossed = model.crossed_decoder_
     if crossed is not None:
@@ -89,7 +89,9 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
         arrays: dict[str, Any] = {
             part: tensors[f"mixture/{name}/{part}"].numpy() for part in _MIXTURE
         }
-        model.mixture_[name] = Mixture(**arrays, **numbers)
+        # Models of version 0.3 have no bends.
+        bends = tensors.get(f"mixture/{name}/bends", torch.zeros(len(arrays["weights"])))
+        model.mixture_[name] = Mixture(**arrays, **numbers, bends=bends.numpy())
     state = under(tensors, "encoder/")
     inputs = Inputs(*(state[k].double().numpy() for k in ("mean", "scale", "loadings")))
     n_latents = max(block.stop for block in model.blocks_.values())
