@@ -165,15 +165,14 @@ def sparsest(
     perhaps, perhaps_before = (_below(_PERHAPS_UNCONNECTED, s) & ~silent for s in (after, before))
     free, free_before = (_below(_UNCONNECTED, s) & ~silent for s in (after, before))
     n_after, n_before = int(free.sum()), int(free_before.sum())
-    gained = int(perhaps.sum()) - int(perhaps_before.sum())
+    more = n_after > n_before or perhaps.sum() > perhaps_before.sum()
     instability = _instability(problem, weights)
     refused = (
-        gained < 0
-        or n_after < n_before
+        n_after < n_before
         or (free_before & ~perhaps).sum() > max(len(others), _MOST_LOST * n_before)
         or _n_directions(plain.aa[perhaps]) <= len(others) + n_bent / len(mine)
         or typical(after) < _LEAST_LEFT * typical(before)
-        or instability > (_MOST_UNSTABLE if gained else MOST_INSTABILITY)
+        or instability > (_MOST_UNSTABLE if more else MOST_INSTABILITY)
     )
     if refused:
         return Mixture(none, before, before.copy(), gap, n_before, instability, n_before, straight)
