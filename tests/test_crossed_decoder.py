@@ -74,6 +74,7 @@ def fixed(n_columns=3, n_latents=2, group=(0, 1, 0, 1, 1), n_waves=4, **others):
         "directions": rng.standard_normal((n_columns, n_waves)),
         "phases": rng.uniform(0, 6, n_waves),
         "told": rng.standard_normal((n_groups, n_functions, n_latents)),
+        "bend": rng.standard_normal((n_groups, n_functions, n_latents)),
         "latent_mean": rng.standard_normal(n_latents),
         "latent_scale": np.geomspace(0.3, 3, n_latents),
         "embedding_scale": np.geomspace(0.4, 4, n_latents),
@@ -145,7 +146,7 @@ def test_samples_are_those_at_which_every_label_is_known_spread_evenly():
 def rest_of(latent, points):
     """What is left of a latent, as a share of its variance, and the weights."""
     functions = functions_of(points)
-    told = _labels_part(functions, torch.from_numpy(latent)[None], points.shape[1])
+    told, _ = _labels_part(functions, torch.from_numpy(latent)[None], points.shape[1])
     left = torch.from_numpy(latent) - functions @ told[0]
     return (left.var(dim=0, correction=0).numpy() / latent.var(axis=0)), told
 
@@ -164,7 +165,7 @@ def test_its_mean_is_no_part_of_the_label():
     left = []
     for offset in (0.0, 7.0):
         latent = torch.from_numpy(y + offset)[None]
-        told = _labels_part(functions, latent, 1)
+        told, _ = _labels_part(functions, latent, 1)
         assert not told[0, 0].any()
         left.append(latent - functions @ told)
     assert (left[1] - left[0] - 7).abs().max() < 1e-6
@@ -178,36 +179,45 @@ def test_an_angle_is_taken_out_through_its_cosine_and_sine():
     assert left.max() < 0.01
 
 
-def taken_out(latent, y):
+def parts(latent, y):
+    """What is taken out of a latent, and what bends in the rest of the label's part."""
     functions = functions_of(y)
-    return (functions @ _labels_part(functions, torch.from_numpy(latent)[None], 1)[0])[:, 0].numpy()
+    both = _labels_part(functions, torch.from_numpy(latent)[None], 1)
+    return [(functions @ weights[0])[:, 0].numpy() for weights in both]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_factor_that_is_merely_correlated_keeps_its_relation_to_the_label(seed):
-    """Of 0.3 y + 0.95 own nothing that goes straight with y is taken out."""
+def test_a_factor_that_is_merely_correlated_stays_as_it_is(seed):
     y, own = ar1(1, 2 * seed), ar1(1, 2 * seed + 1)
-    part = taken_out(0.3 * y + np.sqrt(1 - 0.09) * own, y)
-    assert np.polyfit(y[:, 0], part, 1)[0] == pytest.approx(0, abs=1e-6)
-    assert part.var() < 0.05
+    taken, bent = parts(0.3 * y + np.sqrt(1 - 0.09) * own, y)
+    assert not taken.any()
+    assert bent.var() < 0.05
 
 
-def test_what_is_bent_is_taken_out_of_it_and_what_goes_straight_stays():
-    """0.3 y + 0.3 (y^2 - 1) / sqrt(2) + own: held out, 0.18 of it less what is not told."""
+def test_what_bends_is_told_apart_from_what_goes_straight():
+    """0.25 y + 0.25 (y^2 - 1) / sqrt(2) + own: the label tells 0.125 of it."""
     y, own = ar1(1, 3, 40_000), ar1(1, 4, 40_000)
-    bent = (y**2 - 1) / np.sqrt(2)
-    latent = 0.25 * y + 0.25 * bent + np.sqrt(1 - 0.125) * own
-    part = taken_out(latent, y)
-    assert np.polyfit(y[:, 0], part, 1)[0] == pytest.approx(0, abs=1e-6)
-    assert np.cov(part, bent[:, 0])[0, 1] / bent.var() == pytest.approx(0.25, abs=0.06)
+    curve = (y**2 - 1) / np.sqrt(2)
+    latent = 0.25 * y + 0.25 * curve + np.sqrt(1 - 0.125) * own
+    taken, bent = parts(latent, y)
+    assert not taken.any()
+    assert np.polyfit(y[:, 0], bent, 1)[0] == pytest.approx(0, abs=1e-6)
+    assert np.cov(bent, curve[:, 0])[0, 1] / curve.var() == pytest.approx(0.25, abs=0.06)
 
 
-def test_what_goes_straight_is_taken_out_more_the_more_of_a_latent_it_is():
+def test_of_copies_nothing_is_left_to_bend():
+    y = ar1(1, 3)
+    taken, bent = parts(np.exp(y) + 0.3 * ar1(1, 4), y)
+    assert taken.var() > 0.5
+    assert not bent.any()
+
+
+def test_more_is_taken_out_the_more_of_a_latent_it_is():
     """None of it up to one limit of the share that the label tells, all of it from another on."""
     y, own = ar1(1, 3, 40_000), ar1(1, 4, 40_000)
     low, high = crossed_decoder._OWN_FACTOR, crossed_decoder._COPY_OF_LABEL
-    for r in (0.005, 0.1, 0.2, 0.25, 0.4, 0.8):
-        part = taken_out(np.sqrt(r) * y + np.sqrt(1 - r) * own, y)
+    for r in (0.005, 0.1, 0.2, 0.3, 0.35, 0.5, 0.8):
+        part, _ = parts(np.sqrt(r) * y + np.sqrt(1 - r) * own, y)
         slope = np.polyfit(y[:, 0], part, 1)[0] / np.sqrt(r)
         assert slope == pytest.approx(np.clip((r - low) / (high - low), 0, 1), abs=0.12)
 
@@ -234,7 +244,7 @@ def test_the_labels_part_is_a_ridge_regression_with_what_held_out_stretches_say_
         ]
     )
     functions = functions_of(y, n_waves=30)
-    found = _labels_part(functions, torch.from_numpy(latents), 2).numpy()
+    found, bent = (each.numpy() for each in _labels_part(functions, torch.from_numpy(latents), 2))
     design = functions.numpy()[:, 1:]
     fold = np.arange(n) * 20 // n % 4
     taken = []
@@ -245,15 +255,15 @@ def test_the_labels_part_is_a_ridge_regression_with_what_held_out_stretches_say_
             ridge = _ridge_with_plain_constant(design[train], latent[train])
             predicted[~train] = ridge(design[~train])
         c, m = latent - latent.mean(axis=0), predicted - predicted.mean(axis=0)
-        slope = np.clip((c * m).sum(axis=0) / (m * m).sum(axis=0), 0, 1)
         held_out = 1 - np.square(c - m).sum(axis=0) / np.square(c).sum(axis=0)
-        slope = np.where(held_out > crossed_decoder._LEAST_TOLD, slope, 0.0)
         whole = _ridge_with_plain_constant(design, latent)
-        weights = (whole(np.eye(design.shape[1])) - whole(np.zeros((1, design.shape[1])))) * slope
-        copied = np.clip((held_out - 0.15) / 0.15, 0, 1)
+        weights = whole(np.eye(design.shape[1])) - whole(np.zeros((1, design.shape[1])))
+        low, high = crossed_decoder._OWN_FACTOR, crossed_decoder._COPY_OF_LABEL
+        copied = np.clip((held_out - low) / (high - low), 0, 1)
+        np.testing.assert_allclose(found[g, 1:], weights * copied, atol=1e-6)
         straight = np.linalg.lstsq(functions.numpy()[:, :3], design @ weights, rcond=None)[0]
-        weights[:2] -= (1 - copied) * straight[1:]
-        np.testing.assert_allclose(found[g, 1:], weights, atol=1e-6)
+        weights[:2] -= straight[1:]
+        np.testing.assert_allclose(bent[g, 1:], weights * (1 - copied), atol=1e-6)
         taken.append(copied)
     assert ((np.array(taken) > 0) & (np.array(taken) < 1)).any()  # the case between is among them
     assert not found[:, 0].any()
@@ -267,9 +277,9 @@ def _ridge_with_plain_constant(design, targets):
 
 def test_without_labels_or_latents_there_is_nothing_to_take_out():
     constant = torch.ones(50, 1, dtype=torch.float64)
-    assert not _labels_part(constant, torch.randn(2, 50, 3), 0).any()
+    assert not any(each.any() for each in _labels_part(constant, torch.randn(2, 50, 3), 0))
     functions = functions_of(ar1(1, 0, 50), 2)
-    assert _labels_part(functions, torch.randn(2, 50, 0), 1).shape == (2, 4, 0)
+    assert _labels_part(functions, torch.randn(2, 50, 0), 1)[0].shape == (2, 4, 0)
 
 
 # What the members are given
@@ -287,6 +297,20 @@ def test_smooth_functions_are_a_constant_the_columns_and_cosines():
     np.testing.assert_allclose(found[:, 3:], expected_waves, atol=1e-12)
     assert found[:, 0].tolist() == [1.0, 1.0]
     assert torch.equal(found[:, 1:3], scaled)
+
+
+def test_slopes_of_the_bent_part_are_its_derivatives():
+    model = CrossedDecoder(fixed(), [], generator()).double()
+    points = torch.randn(3, 3, generator=generator(1), dtype=torch.float64)
+    scaled = (points - model.label_mean) / model.label_scale
+
+    def part(one):
+        return model.bent_part((one * model.label_scale + model.label_mean)[None])[:, 0]
+
+    found = model.bent_slopes(points)
+    for k, one in enumerate(scaled):
+        expected_slopes = torch.autograd.functional.jacobian(part, one)
+        torch.testing.assert_close(found[:, k] * model.latent_scale[:, None], expected_slopes)
 
 
 def test_inputs_are_standardised_labels_and_what_is_left_of_each_groups_latents():

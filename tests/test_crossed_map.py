@@ -42,7 +42,7 @@ def points_of(kind, width, rng, n=N):
     return rng.standard_normal((n, width)) * np.geomspace(0.5, 3, width) + 4
 
 
-def case(*names, n_neurons=NEURONS, n_time=TIME, hidden=8, members=None, n=N, seed=0, told=False):
+def case(*names, n_neurons=NEURONS, n_time=TIME, hidden=8, members=None, n=N, seed=0, told=False, bend=0.0):
     """A source with labels of some kinds, and decoders of one hidden layer or none.
 
     Neurons are left out one by one, and are uncorrelated: without a neuron it is simply zero.
@@ -81,6 +81,7 @@ def case(*names, n_neurons=NEURONS, n_time=TIME, hidden=8, members=None, n=N, se
         "directions": rng.standard_normal((at, 3)),
         "phases": rng.uniform(0, 6, 3),
         "told": rng.standard_normal((n_neurons, 4 + at, n_time)) * float(told),
+        "bend": rng.standard_normal((n_neurons, 4 + at, n_time)) * bend,
         "latent_mean": rng.standard_normal(n_time),
         "latent_scale": np.geomspace(0.5, 2, n_time),
         "embedding_scale": np.geomspace(0.25, 3, n_time),

@@ -123,6 +123,12 @@ class Bends:
     with_block: Array
     among: Array
 
+    def only(self, kept: NDArray[np.bool_]) -> Bends:
+        """The same with zeros for the others."""
+        return Bends(
+            self.with_others * kept, self.with_block * kept, self.among * np.outer(kept, kept)
+        )
+
 
 def sparsest(
     moments: Array, block: slice, others: NDArray[np.int64], bends: Bends | None = None
@@ -133,8 +139,8 @@ def sparsest(
     convex problem is the least sum of ``s_i``; the sharper one, solved from there and from no
     mixture at all, the least sum of ``log(s_i^2 + e^2)`` with ``e`` a fiftieth of the median.
 
-    With bends, ``sum_j a_j A[i, j] r_j`` is added inside the norm, and the ``a_j`` are found
-    together with ``M``.
+    With bends, ``sum_j a_j A[i, j] r_j`` is added inside the norm, and the ``a_j``, between 0 and 1,
+    are found together with ``M``.
 
     Parameters
     ----------
@@ -156,8 +162,7 @@ def sparsest(
     before = plain.norms(none)
     if not before.any():
         return Mixture(none, before, before.copy(), 0.0, 0, 0.0, bends=straight)
-    problem = plain if bends is None else _bent(plain, bends)
-    n_bent = 0 if bends is None else int((np.einsum("nii->i", bends.among) > 0).sum())
+    problem, n_bent = _allowed(plain, bends)
     weights, gap = _sharpest(problem)
     after = problem.norms(weights)
     # Neurons that never move tell nothing of a mixture.
@@ -179,6 +184,25 @@ def sparsest(
     if bends is not None:
         weights, straight = weights[: none.size].reshape(shape), weights[none.size :, 0]
     return Mixture(weights, before, after, gap, n_after, instability, n_before, straight)
+
+
+def _allowed(plain: _Problem, bends: Bends | None) -> tuple[_Problem, int]:
+    """The problem with those bends of which a part is undone, and the number of them.
+
+    At most all of a bend can be undone. One that would be undone more than that, or made worse,
+    stands for something else and is left out.
+    """
+    if bends is None:
+        return plain, 0
+    size = plain.ab[0].size
+    kept = np.einsum("nii->i", bends.among) > 0
+    while True:
+        problem = _bent(plain, bends.only(kept))
+        undone = _sharpest(problem)[0][size:, 0]
+        outside = kept & ((undone < 0) | (undone > 1))
+        if not outside.any():
+            return problem, int(kept.sum())
+        kept = kept & ~outside
 
 
 def _bent(plain: _Problem, bends: Bends) -> _Problem:
