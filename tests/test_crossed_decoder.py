@@ -240,7 +240,7 @@ def test_the_labels_part_is_a_ridge_regression_with_what_held_out_stretches_say_
     latents = np.stack(
         [
             np.column_stack([np.sin(y.sum(axis=1)), y[:, 0]]) + s * ar1(2, 6 + g, n) + g
-            for g, s in enumerate((0.3, 0.9, 1.2))
+            for g, s in enumerate((0.3, 0.75, 1.2))
         ]
     )
     functions = functions_of(y, n_waves=30)

@@ -9,6 +9,7 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from xcebra import crossed_map
+from xcebra.basis import Mixture
 from xcebra.crossed_decoder import CrossedDecoder, LabelColumns, halves
 from xcebra.crossed_map import (
     Source,
@@ -42,7 +43,17 @@ def points_of(kind, width, rng, n=N):
     return rng.standard_normal((n, width)) * np.geomspace(0.5, 3, width) + 4
 
 
-def case(*names, n_neurons=NEURONS, n_time=TIME, hidden=8, members=None, n=N, seed=0, told=False, bend=0.0):
+def case(
+    *names,
+    n_neurons=NEURONS,
+    n_time=TIME,
+    hidden=8,
+    members=None,
+    n=N,
+    seed=0,
+    told=False,
+    bend=0.0,
+):
     """A source with labels of some kinds, and decoders of one hidden layer or none.
 
     Neurons are left out one by one, and are uncorrelated: without a neuron it is simply zero.
@@ -540,10 +551,108 @@ def test_a_block_of_another_width_than_its_label_shows_its_latents(width):
     np.testing.assert_allclose(found.values[:, width:], plain_map.values[:, 2:], rtol=1e-5)
 
 
+def mixed(weights, bends=(0.0,) * TIME):
+    """A mixture of which only what is added matters."""
+    none = np.zeros(NEURONS)
+    return Mixture(np.asarray(weights), none, none, 0.0, 0, 0.0, bends=np.asarray(bends))
+
+
+@pytest.mark.parametrize("name", ["position", "heading"])
+def test_without_a_bend_decoders_are_as_if_it_had_been_taken_out_of_the_latents(name):
+    """f(y, z) is f(y, r + b(y)) with r = z - b(y), and its derivative by y at the same r is ours."""
+    source = case(name, told=True, bend=0.3)
+    decoder = source.decoder
+    without = case(name, told=True, bend=0.3)
+    bend, scale = decoder.bend.double(), decoder.latent_scale.double()
+    straight = mixed(np.zeros((TIME, 2)), np.ones(TIME))
+    found = asked(source, mixtures={name: straight}).block(name)
+
+    def network(k, neuron, inputs):
+        """A member whose latents had the bent part added again."""
+        n_functions = bend.shape[1]
+        functions = torch.cat(
+            [
+                torch.ones(1, dtype=torch.float64),
+                inputs[:2],
+                torch.cos(inputs[:2] @ decoder.directions.double() + decoder.phases.double()),
+            ]
+        )
+        assert len(functions) == n_functions
+        again = inputs[2:] + functions @ bend[neuron] / scale
+        member = without.decoder.members[k].double()
+        return member(torch.cat([inputs[:2], again]))[neuron]
+
+    expected_score = np.zeros(NEURONS)
+    unit = decoder.label_scale.double()
+    for neuron in range(NEURONS):
+        rows = rows_of(source, neuron, TIMES)
+        points = source.points(TIMES).double()
+        total = 0.0
+        for one, point in zip(rows, points, strict=True):
+            given = torch.cat([one[:2], torch.zeros(TIME, dtype=torch.float64)])
+            functions = torch.cat(
+                [
+                    torch.ones(1, dtype=torch.float64),
+                    one[:2],
+                    torch.cos(one[:2] @ decoder.directions.double() + decoder.phases.double()),
+                ]
+            )
+            given[2:] = one[2:] - functions @ bend[neuron] / scale
+            slopes = [
+                torch.autograd.functional.jacobian(lambda x, k=k: network(k, neuron, x), given)[:2]
+                for k in range(2)
+            ]
+            if name == "position":
+                slopes = [s * unit.square().mean().sqrt() / unit for s in slopes]
+            else:
+                along = torch.stack([-point[1], point[0]])
+                slopes = [(s * along / unit).sum() * along for s in slopes]
+            total += float((slopes[0] * slopes[1]).sum())
+        expected_score[neuron] = total / len(TIMES)
+    squared = np.sign(found) * found**2
+    np.testing.assert_allclose(squared, expected_score, rtol=2e-3, atol=2e-4)
+
+
+def test_what_a_latent_carries_of_the_label_is_found_and_undone():
+    """Latents with a curve of the label in them: neurons that follow the latents seem connected."""
+    rng = np.random.default_rng(0)
+    n = 30
+    time = rng.standard_normal((n, TIME))
+    sparse = rng.standard_normal((n, 2)) * (np.arange(n) < 15)[:, None]
+    source = case("position", n_neurons=n, bend=0.5)
+    source.decoder.bend[:] = source.decoder.bend[:1]
+    source.decoder.bend[:, :3] = 0.0
+    unit = source.decoder.label_scale.square().mean().sqrt() / source.decoder.label_scale
+    columns = np.concatenate(
+        [sparse / unit.numpy(), time * source.decoder.embedding_scale.numpy()], 1
+    )
+
+    share = np.array([0.8, 0.3])
+    maps_of = crossed_map.derivatives
+
+    def carried(source, times):
+        for positions, maps in maps_of(source, times):
+            slopes = crossed_map.bent_slopes(source, times[positions])
+            maps = maps.clone()
+            maps[..., :2] -= torch.einsum(
+                "msnl,snlc->msnc", maps[..., 2:] * torch.from_numpy(share).float(), slopes
+            )
+            yield positions, maps
+
+    source.decoder.members[0] = source.decoder.members[1] = plain(columns)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crossed_map, "derivatives", carried)
+        found = fit_mixtures(source, TIMES)["position"]
+        assert asked(source).block("position")[15:].min() > 0.05
+        undone = asked(source, mixtures={"position": found})
+    np.testing.assert_allclose(found.bends, share, atol=0.02)
+    np.testing.assert_allclose(undone.block("position"), np.linalg.norm(sparse, axis=1), atol=0.03)
+
+
 def test_a_mixture_adds_columns_of_time_to_those_of_its_label_alone():
     source = case("position", "heading")
     mixture = np.random.default_rng(5).standard_normal((TIME, 2))
-    found = asked(source, mixtures={"position": mixture})
+    found = asked(source, mixtures={"position": mixed(mixture)})
     both = whole(source, TIMES).astype(np.float64)
     both[..., :2] += both[..., 4:] @ mixture
     products = (both[0] * both[1]).mean(axis=0)
@@ -561,8 +670,10 @@ def test_moments_are_mean_products_of_both_decoders_made_symmetric():
     source = case("position", told=True)
     first, second = whole(source, TIMES).astype(np.float64)
     products = np.einsum("sni,snj->nij", first, second) / len(TIMES)
-    found = crossed_moments(source, TIMES)
+    found, bent_ones, both_bent = crossed_moments(source, TIMES)
     np.testing.assert_allclose(found, (products + products.swapaxes(1, 2)) / 2, atol=1e-8)
+    assert not bent_ones.any()
+    assert not both_bent.any()
 
 
 def test_the_mixture_that_correlated_factors_make_is_found():
@@ -580,7 +691,7 @@ def test_the_mixture_that_correlated_factors_make_is_found():
     decoder.members[0] = decoder.members[1] = plain(by_input)
     found = fit_mixtures(source, TIMES)["position"]
     np.testing.assert_allclose(found.weights, -mixing, atol=1e-3)
-    undone = asked(source, mixtures={"position": found.weights})
+    undone = asked(source, mixtures={"position": found})
     np.testing.assert_allclose(undone.block("position"), np.linalg.norm(sparse, axis=1), atol=2e-3)
 
 

@@ -39,8 +39,9 @@ _LEAST_FLOOR = 1e-4
 # nothing.
 _LEAST_LEFT = 0.1
 # Of the neurons that are unconnected without a mixture, how many may not stay so with it: a mixture
-# that exchanges them for others has turned the map over.
-_MOST_LOST = 0.25
+# that exchanges them for others has turned the map over, unless the others are clearly unconnected,
+# that is, below this share of the typical norm, which few are by chance.
+_MOST_LOST, _CLEARLY_UNCONNECTED = 0.25, 0.2
 # A mixture that changes by more than this without a fifth of the neurons is made of noise. Right
 # ones changed by at most 0.22 (dataset seeds 100 and 101), one that put foreign neurons above place
 # cells by 0.5.
@@ -171,10 +172,14 @@ def sparsest(
     free, free_before = (_below(_UNCONNECTED, s) & ~silent for s in (after, before))
     n_after, n_before = int(free.sum()), int(free_before.sum())
     more = n_after > n_before or perhaps.sum() > perhaps_before.sum()
+    clearly, clearly_before = (
+        int((_below(_CLEARLY_UNCONNECTED, s)).sum()) for s in (after, before)
+    )
+    exchanged = int((free_before & ~perhaps).sum()) > max(len(others), _MOST_LOST * n_before)
     instability = _instability(problem, weights)
     refused = (
         n_after < n_before
-        or (free_before & ~perhaps).sum() > max(len(others), _MOST_LOST * n_before)
+        or (exchanged and clearly <= clearly_before + len(others))
         or _n_directions(plain.aa[perhaps]) <= len(others) + n_bent / len(mine)
         or typical(after) < _LEAST_LEFT * typical(before)
         or instability > (_MOST_UNSTABLE if more else MOST_INSTABILITY)

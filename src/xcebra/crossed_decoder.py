@@ -166,7 +166,9 @@ class CrossedDecoder(nn.Module):
         scaled = (points - self.label_mean) / self.label_scale
         sines = torch.sin(scaled @ self.directions + self.phases)
         n_columns = len(self.label_mean)
-        waves = torch.einsum("sw,cw,gwl->gslc", -sines, self.directions, self.bend[:, 1 + n_columns :])
+        waves = torch.einsum(
+            "sw,cw,gwl->gslc", -sines, self.directions, self.bend[:, 1 + n_columns :]
+        )
         linear_part = self.bend[:, 1 : 1 + n_columns].transpose(1, 2)[:, None]
         return (waves + linear_part) / self.latent_scale[:, None]
 

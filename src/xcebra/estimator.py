@@ -664,9 +664,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             )
         source = self._source(recording, labels)
         seed = self.config_["random_state"]
-        return block_connections(
-            source, self.blocks_, self.mixture_, controls=controls, seed=seed
-        )
+        return block_connections(source, self.blocks_, self.mixture_, controls=controls, seed=seed)
 
     def _refitted(self, X: Any, y: Any, epochs: Any, refits: int) -> Iterator[XCEBRA]:
         """Fits to the same samples that differ in their seed alone, one at a time."""

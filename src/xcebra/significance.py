@@ -254,7 +254,8 @@ def group_gains(
     if clear and others.shape[1]:
         centred = block - block.mean(axis=0)
         told = _Nested(centred, others, fold, rng).predicted_without()
-        related = 1 - float(np.square(centred - told).sum() / np.square(centred).sum())
+        whole = max(float(np.square(centred).sum()), float(np.finfo(float).tiny))
+        related = 1 - float(np.square(centred - told).sum()) / whole
         if related >= _LEAST_RELATED:
             leaked = _leaked(rest, block, told, others, kind, stretch, rng, seed)
             leaked = np.maximum(leaked - by_chance.mean(axis=0), 0.0)
