@@ -140,8 +140,8 @@ def sparsest(
     convex problem is the least sum of ``s_i``; the sharper one, solved from there and from no
     mixture at all, the least sum of ``log(s_i^2 + e^2)`` with ``e`` a fiftieth of the median.
 
-    With bends, ``sum_j a_j A[i, j] r_j`` is added inside the norm, and the ``a_j``, between 0 and 1,
-    are found together with ``M``.
+    With bends, ``sum_j a_j A[i, j] r_j`` is added inside the norm, and the ``a_j``, between 0 and
+    1, are found together with ``M``.
 
     Parameters
     ----------

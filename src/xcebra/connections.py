@@ -103,8 +103,8 @@ def _gains(
     with torch.no_grad():
         # With the labels' part, of which a neuron that follows a latent as it is knows nothing.
         as_read = latents + decoder.labels_part(points).double().cpu().numpy()
-        bent = decoder.bent_part(points) * decoder.embedding_scale / decoder.latent_scale
-        bent = bent.double().cpu().numpy()
+        in_latents = decoder.embedding_scale / decoder.latent_scale
+        bent = (decoder.bent_part(points) * in_latents).double().cpu().numpy()
     activity = source.recording.rows(times)[:, neurons].astype(np.float64)
     group = decoder.group.cpu().numpy()[neurons]
     of_label = {label.name: label for label in decoder.labels}

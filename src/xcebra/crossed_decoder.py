@@ -316,10 +316,11 @@ def _spread(values: Tensor) -> Tensor:
 def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> tuple[Tensor, Tensor]:
     """Weights of the smooth function of the labels in each latent: what to take out, what bends.
 
-    How much of a latent the labels tell is found on held-out stretches: slow latents and labels that
-    are unrelated look related in any one stretch of time. All of it is taken out of copies of the
-    labels. Of other latents, what is not linear is told apart: whether a latent that is a factor of
-    its own also carries a function of the label, or is merely correlated with it, is not known here.
+    How much of a latent the labels tell is found on held-out stretches: slow latents and labels
+    that are unrelated look related in any one stretch of time. All of it is taken out of copies of
+    the labels. Of other latents, what is not linear is kept apart: whether a latent that is a
+    factor of its own also carries a function of the label, or is merely correlated with it, is not
+    known here.
     """
     design = functions.double()
     n_groups, n, n_latents = latents.shape

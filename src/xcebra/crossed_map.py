@@ -169,8 +169,8 @@ def _in_label_units(
 def bent_slopes(source: Source, times: IntArray) -> Float[Tensor, "sample neuron latent column"]:
     """How the bent part of the latents that each neuron is explained by moves with the labels.
 
-    In units of `derivatives`: times a neuron's derivative by that latent, it is what the label's own
-    derivative changes by when the bent part is taken out of the latent. It is zero for classes.
+    In units of `derivatives`: times a neuron's derivative by that latent, it is what the label's
+    own derivative changes by when the bent part is taken out of the latent. It is zero for classes.
     """
     decoder = source.decoder
     points = source.points(times)
@@ -210,10 +210,10 @@ def crossed_moments(source: Source, times: IntArray) -> tuple[Array, Array, Arra
             torch.einsum("snic,snjc->nijc", bent[0], bent[1]),
         ]
         totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
-    products, bent, both_bent = ((total / max(1, len(times))).numpy() for total in totals)
+    products, crossed, both_bent = ((total / max(1, len(times))).numpy() for total in totals)
     return (
         (products + products.transpose(0, 2, 1)) / 2,
-        bent / 2,
+        crossed / 2,
         (both_bent + both_bent.transpose(0, 2, 1, 3)) / 2,
     )
 

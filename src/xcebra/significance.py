@@ -281,10 +281,11 @@ def _leaked(
 ) -> Array:
     """What surrogates of the block explain, that follow the others as the block does.
 
-    A surrogate is ``told``, what the others predict of the block, plus the rest of the block moved in time. A
-    neuron that follows the others alone has as much to do with the surrogates as with the block,
-    whatever the regression on the others has missed; a neuron that follows the block has not. The
-    mean over surrogates and two standard deviations of it are taken, so that chance is covered.
+    A surrogate is ``told``, what the others predict of the block, plus the rest of the block moved
+    in time. A neuron that follows the others alone has as much to do with the surrogates as with
+    the block, whatever the regression on the others has missed; a neuron that follows the block has
+    not. The mean over surrogates and two standard deviations of it are taken, so that chance is
+    covered.
     """
     n, centred = len(block), block - block.mean(axis=0)
     margin = max(1, n // _STRETCHES)
