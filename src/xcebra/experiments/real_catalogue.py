@@ -90,16 +90,16 @@ def real(scale: RealScale, data: RealFolder) -> list[RealItem]:
             [
                 *plan.known_cells(),
                 *plan.foreign(),
+                *plan.independent(both=False),
                 *plan.known_cells_with_poisson(),
+                *plan.numbers_of_time_latents(),
                 *plan.as_recorded(),
                 *plan.other_labels(),
-                *plan.independent(both=False),
                 *plan.implanted(),
-                *plan.numbers_of_time_latents(),
                 *plan.noise(),
+                *plan.cebra(),
                 *plan.more_foreign(),
                 *plan.halves(),
-                *plan.cebra(),
                 *plan.independent(both=True),
             ]
         )
@@ -164,7 +164,7 @@ class _Plan:
                 labels = self._labels(file) if seed == 0 else (self._main(file),)
                 for label in labels:
                     case = RealCase(file, label, self._bin(file), "own")
-                    found.append(self._fit(case, seed=seed, methods=True, test=False))
+                    found.append(self._fit(case, seed=seed, methods=seed == 0, test=False))
         return found
 
     def other_labels(self) -> list[RealItem]:
