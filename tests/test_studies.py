@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from experiments import dimensions, gate, inverse, penalty, significance, windows
+from experiments import default_map, dimensions, gate, inverse, penalty, significance, windows
 from experiments.study import RESULTS
 from xcebra.sweep import RowFile
 
@@ -68,6 +68,26 @@ def test_windows_are_told_side_by_side():
         assert re.search(
             rf"^\| {size} \|.* {value:.3f} \({value:.3f} to .* \|$", told, re.MULTILINE
         )
+
+
+def test_the_default_map_is_told_beside_the_former_one(monkeypatch):
+    monkeypatch.setattr("xcebra.significance.N_SHIFTS", 19)
+    items = [
+        default_map.Fit("correlated 0.7", 300, correlation=0.7, n_steps=2000, steps=60),
+        default_map.Fit("Table 2, d = 4", 300, 2, 2, "z1", n_steps=2000, steps=60),
+    ]
+    found = [default_map.measure(item) for item in items]
+    for each in found:
+        assert each["called"][1] == each["false"][1] == 25
+        assert each["crossed"]["neurons"] > 0.8
+        assert each["crossed"]["entries"] != each["decoder"]["entries"]
+    told = default_map.answer([row(item, each) for item, each in zip(items, found, strict=True)])
+    for item, each in zip(items, found, strict=True):
+        cells = " | ".join(
+            f"{100 * each[kind]['entries']:.1f} / {100 * each[kind]['neurons']:.1f}"
+            for kind in default_map.MAPS
+        )
+        assert f"| {item.name} | {cells} | {each['called'][0]} of 25 | " in told
 
 
 def test_connections_are_counted_by_both_routes(monkeypatch):
