@@ -468,6 +468,7 @@ def _row(item, scores=(1.0, 2.0, 3.0, 4.0), learned=True):
         "n_own": 12,
         "decoding_r2": 0.3,
         "learned": learned,
+        "warned": ["MissingFactorWarning"],
         "auroc": 0.9,
         "calls": CALLED,
         "seconds": {"fit": 2.0, "map": 1.0, "test": 3.0},
@@ -493,6 +494,7 @@ def test_every_part_has_its_table(folder):
         "Number of time latents",
         "Implanted responses",
         "Independent test",
+        "Warnings, where it is known which neurons carry the label",
         "Seconds, median over fits",
     ]
     short = dict(tables["Real recordings in short"].rows)
@@ -506,6 +508,9 @@ def test_every_part_has_its_table(folder):
     implanted = tables["Implanted responses"].rows
     assert [row[0] for row in implanted][:3] == ["0.0%", "0.5%", "1.0%"]
     assert {row[1] for row in implanted} == {"3 of 6 (50%)"}
+    warned = tables["Warnings, where it is known which neurons carry the label"].rows
+    n = sum(isinstance(i, RealFit) and i.map for i in items)
+    assert warned == (("MissingFactorWarning", "0 of 0", f"{n} of {n} (100.0%)"),)
     assert "CEBRA" in {row[3] for row in tables["Agreement of rankings"].rows}
 
 

@@ -39,6 +39,8 @@ from xcebra.experiments.tables import Table
 METHODS = (DEFAULT, *PAPER_METHODS, ENCODING)
 # A row of the foreign-neuron table counts for the mean with this many tuned neurons.
 _LEAST_TUNED = 10
+# A ranking counts as right from this auROC on.
+_RIGHT = 0.95
 
 
 def real(rows: Sequence[Row]) -> list[Table]:
@@ -55,6 +57,7 @@ def real(rows: Sequence[Row]) -> list[Table]:
         time_latents,
         implanted,
         independent,
+        warnings_given,
         seconds,
     )
     made = [make(rows) for make in makers]
@@ -383,6 +386,27 @@ def independent(rows: Sequence[Row]) -> Table | None:
     columns = ("graph", "labels", "auROC", "false among called", "power", "learned")
     note = "Twelve neurons, two autoregressive latents, 1,200 samples. Mean over seeds (least)."
     return _table("Independent test", columns, lines, (note,))
+
+
+def warnings_given(rows: Sequence[Row]) -> Table | None:
+    """How often each warning comes, on maps that are right and on those that are not."""
+    scored = [
+        (row["found"]["warned"], row["found"]["methods"][DEFAULT]["auroc"])
+        for row in rows
+        if row["kind"] == "RealFit" and "methods" in row["found"]
+    ]
+    scored = [(warned, auroc) for warned, auroc in scored if auroc is not None]
+    right = [warned for warned, auroc in scored if auroc >= _RIGHT]
+    wrong = [warned for warned, auroc in scored if auroc < _RIGHT]
+    lines = [
+        (
+            name,
+            *(ratio(sum(name in each for each in group), len(group)) for group in (right, wrong)),
+        )
+        for name in sorted({name for warned, _ in scored for name in warned})
+    ]
+    columns = ("warning", f"of fits with auROC {_RIGHT:g} or more", "of other fits")
+    return _table("Warnings, where it is known which neurons carry the label", columns, lines)
 
 
 def seconds(rows: Sequence[Row]) -> Table | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from scipy.stats import spearmanr
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score, roc_auc_score
 
+from xcebra.caveats import XcebraWarning
 from xcebra.encoding_strength import encoding_strength
 from xcebra.estimator import XCEBRA
 from xcebra.experiments.encoding_test import encoding_significant
@@ -116,7 +118,7 @@ def _(item: RealFit) -> dict[str, Any]:
         random_state=item.seed,
         progress=False,
     )
-    with without_caveats():
+    with _caveats() as caught:
         seconds, _ = _timed(lambda: model.fit(recording, label=name))
     found: dict[str, Any] = {
         "n_times": recording.epochs.size,
@@ -129,7 +131,10 @@ def _(item: RealFit) -> dict[str, Any]:
     }
     if item.map:
         found["strength"] = rounded(challenge.strength)
-        found["methods"] = _of_maps(item, model, recording, challenge, found["seconds"])
+        with _caveats() as more:
+            found["methods"] = _of_maps(item, model, recording, challenge, found["seconds"])
+        caught += more
+    found["warned"] = sorted({each.category.__name__ for each in caught})
     return found
 
 
@@ -156,11 +161,12 @@ def _(item: IndependentTest) -> dict[str, Any]:
         random_state=item.seed,
         progress=False,
     )
-    with without_caveats():
+    with _caveats() as caught:
         model.fit(recording, label=names)
         amap = model.attribute(recording, test=True)
     called = amap.significant("z1")
     return {
+        "warned": sorted({each.category.__name__ for each in caught}),
         "learned": _verdict(model, "z1"),
         "auroc": float(roc_auc_score(truth, amap.block("z1"))),
         "calls": {
@@ -272,16 +278,16 @@ def _of_maps(
 ) -> dict[str, Any]:
     """Rankings and calls of every method; the time that ours took is added to ``seconds``."""
     name = item.case.label
+    seconds["map"], amap = _timed(lambda: model.attribute(recording))
+    found = {DEFAULT: ranking(amap.block(name), challenge)}
+    if item.test:
+        both, tested = _timed(lambda: model.attribute(recording, test=True))
+        seconds["test"] = round(max(0.0, both - seconds["map"]), 2)
+        found[DEFAULT]["calls"] = calls(tested.significant(name), challenge)
+    if not item.methods:
+        return found
+    every = max(1, -(-recording.epochs.size // MAP_SAMPLES))
     with without_caveats():
-        seconds["map"], amap = _timed(lambda: model.attribute(recording))
-        found = {DEFAULT: ranking(amap.block(name), challenge)}
-        if item.test:
-            both, tested = _timed(lambda: model.attribute(recording, test=True))
-            seconds["test"] = round(max(0.0, both - seconds["map"]), 2)
-            found[DEFAULT]["calls"] = calls(tested.significant(name), challenge)
-        if not item.methods:
-            return found
-        every = max(1, -(-recording.epochs.size // MAP_SAMPLES))
         for method in PAPER_METHODS:
             amap = model.attribute(recording, method=method, every=every)
             found[method] = ranking(amap.block(name), challenge)
@@ -294,6 +300,11 @@ def _of_maps(
         called = encoding_significant(activity, label, fair, seed=item.seed)
         found[ENCODING]["calls"] = calls(called, challenge)
     return found
+
+
+def _caveats() -> Any:
+    """Keep the warnings of this package, one of each kind and place."""
+    return warnings.catch_warnings(record=True, action="always", category=XcebraWarning)
 
 
 def _verdict(model: XCEBRA, name: str) -> bool | None:
