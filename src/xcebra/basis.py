@@ -92,7 +92,7 @@ class Mixture:
     @property
     def needed(self) -> bool:
         """Whether there were too few unconnected neurons to do without a mixture."""
-        return self.n_before <= max(len(self.weights), LEAST_UNCONNECTED * len(self.after))
+        return self.n_before <= _few(len(self.weights), len(self.after))
 
     @property
     def trusted(self) -> bool:
@@ -171,7 +171,8 @@ def sparsest(
     perhaps, perhaps_before = (_below(_PERHAPS_UNCONNECTED, s) & ~silent for s in (after, before))
     free, free_before = (_below(_UNCONNECTED, s) & ~silent for s in (after, before))
     n_after, n_before = int(free.sum()), int(free_before.sum())
-    more = n_after > n_before or perhaps.sum() > perhaps_before.sum()
+    needed = n_before <= _few(len(others), len(before))
+    more = n_after > n_before or (needed and perhaps.sum() > perhaps_before.sum())
     clearly, clearly_before = (
         int((_below(_CLEARLY_UNCONNECTED, s)).sum()) for s in (after, before)
     )
@@ -225,6 +226,11 @@ def _bent(plain: _Problem, bends: Bends) -> _Problem:
     )
     with_block = np.concatenate([plain.ab.reshape(n, size), bends.with_block], axis=1)
     return _Problem(whole, with_block[:, :, None], plain.bb)
+
+
+def _few(n_others: int, n_neurons: int) -> float:
+    """Up to how many unconnected neurons a mixture is not to be done without."""
+    return max(n_others, LEAST_UNCONNECTED * n_neurons)
 
 
 def _below(share: float, norms: Array) -> NDArray[np.bool_]:
