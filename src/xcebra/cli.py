@@ -486,11 +486,18 @@ def _ranked(amap: AttributionMap) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for name in amap.blocks:
         score, tested = amap.block(name), amap.connections.get(name)
+        opinion = amap.opinions.get(name)
+        encoding = None if opinion is None else opinion.encoding
         found[name] = [
             {
                 "neuron": amap.neuron_names[i],
                 "score": float(score[i]),
-                **_given(p_value=None if tested is None else float(tested.p_values[i])),
+                **_given(
+                    p_value=None if tested is None else float(tested.p_values[i]),
+                    share=None if tested is None else float(tested.share[i]),
+                    encoding=None if encoding is None else float(encoding[i]),
+                    rate=None if opinion is None else float(opinion.rate[i]),
+                ),
             }
             for i in (-score).argsort(kind="stable")
         ]

@@ -144,6 +144,12 @@ def test_the_command_line_finds_the_right_neurons(made):
     assert np.mean(connected[order[:20]]) >= 0.95
     amap = xcebra.AttributionMap.load(folder / "map.nc")
     assert xcebra.metrics.auroc(amap, connected, block="position", score="block") > 0.97
+    tested, opinion = amap.connections["position"], amap.opinions["position"]
+    for each in ranked["neurons"]["position"]:
+        k = int(each["neuron"])
+        told_of = each["p_value"], each["share"], each["encoding"], each["rate"]
+        kept_of = tested.p_values[k], tested.share[k], opinion.encoding[k], opinion.rate[k]
+        assert told_of == pytest.approx(kept_of)
     # Trials are epochs: the ten seconds between them are not in the run.
     kept = xcebra.read(folder / "recording.npz")
     assert kept.epochs.pairs() == [(0, 5000), (5000, 11800)]
