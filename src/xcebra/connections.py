@@ -72,17 +72,7 @@ def block_connections(
         carried = _gains(
             replace(source, recording=replaced), blocks, mixtures, replaced.neurons, seed
         )
-    found = {}
-    for name in blocks:
-        # Together, so that controls are held to what a typical neuron of the recording owes.
-        both = merge_groups([gains[name], carried[name]] if controls else [gains[name]])
-        n = len(everyone)
-        of_neurons = {
-            field: getattr(both, field)[:n]
-            for field in ("share", "low", "high", "p_values", "explained")
-        }
-        found[name] = Connections(**of_neurons, controls=both.p_values[n:] if controls else None)
-    return found
+    return {name: merge_groups([gains[name]], carried.get(name)) for name in blocks}
 
 
 def _gains(

@@ -45,7 +45,7 @@ _FOLDS = 4
 # Share of a latent's variance that the labels tell, held out. Below the first it is nothing. Up to
 # the second, the latent is a factor of its own and stays as it is: the sparse basis undoes what it
 # has of the label. From the third on, it is a copy of the label, whose part is taken out.
-_LEAST_TOLD, _OWN_FACTOR, _COPY_OF_LABEL = 0.01, 0.15, 0.3
+_LEAST_TOLD, _OWN_FACTOR, _COPY_OF_LABEL = 0.01, 0.2, 0.3
 
 
 @dataclass(frozen=True)

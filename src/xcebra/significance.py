@@ -297,24 +297,43 @@ def _leaked(
     return np.mean(found, axis=0) + 2 * np.std(found, axis=0, ddof=1)
 
 
-def merge_groups(groups: Sequence[Gains]) -> Connections:
-    """Shares, intervals and p-values of neurons that were regressed in several groups."""
-    joined = Gains.together(groups)
-    gains, nulls, total, left = joined.by_stretch, joined.nulls, joined.total, joined.left
-    whole = total.sum(axis=0)
+def merge_groups(groups: Sequence[Gains], controls: Gains | None = None) -> Connections:
+    """Shares, intervals and p-values of neurons that were regressed in several groups.
+
+    Controls are held to what a typical neuron of the recording owes to the block, of which they
+    tell nothing themselves.
+    """
+    neurons = Gains.together(groups)
+    everyone = neurons if controls is None else Gains.together([neurons, controls])
+    whole = everyone.total.sum(axis=0)
     whole = np.where(whole > 0, whole, 1.0)
-    found, by_chance = gains.sum(axis=0) / whole, nulls / whole
-    share, low, high = _shares(gains, nulls.mean(axis=0) + joined.leaked, total)
-    explained = np.clip(1 - left / whole + np.maximum(share, 0.0), 0.0, 1.0)
-    # What shifts alone make of a typical share is none: then nothing can leak.
-    part = share / np.maximum(explained, LEAST_EXPLAINED)
-    parts_by_chance = (by_chance - by_chance.mean(axis=0)) / np.maximum(explained, LEAST_EXPLAINED)
-    owed = typical(part) - float(np.mean([typical(each) for each in parts_by_chance]))
-    allowance = ALLOWANCE + RELATED_ALLOWANCE * joined.related
-    leak = allowance * max(0.0, min(1.0, owed)) * explained
-    leak = leak + LEAST_EFFECT * typical(share)
-    leak = leak + joined.leaked / whole
-    return Connections(share, low, high, _p_values(found - leak, by_chance), explained)
+    found, by_chance = everyone.by_stretch.sum(axis=0) / whole, everyone.nulls / whole
+    expected = everyone.nulls.mean(axis=0) + everyone.leaked
+    share, low, high = _shares(everyone.by_stretch, expected, everyone.total)
+    explained = np.clip(1 - everyone.left / whole + np.maximum(share, 0.0), 0.0, 1.0)
+    n = neurons.total.shape[1]
+    allowance = (ALLOWANCE + RELATED_ALLOWANCE * everyone.related) * explained
+    leak = allowance * _typical_part(share[:n], by_chance[:, :n], explained[:n])
+    leak = leak + LEAST_EFFECT * typical(share[:n]) + everyone.leaked / whole
+    p_values = _p_values(found - leak, by_chance)
+    return Connections(
+        share=share[:n],
+        low=low[:n],
+        high=high[:n],
+        p_values=p_values[:n],
+        explained=explained[:n],
+        controls=None if controls is None else p_values[n:],
+    )
+
+
+def _typical_part(share: Array, by_chance: Array, explained: Array) -> float:
+    """What a typical connected neuron owes to the block, of what is explained of it.
+
+    What shifts alone make of it is taken off: without any connection it is none.
+    """
+    of = np.maximum(explained, LEAST_EXPLAINED)
+    moved = [typical(each / of) for each in by_chance - by_chance.mean(axis=0)]
+    return float(np.clip(typical(share / of) - np.mean(moved), 0.0, 1.0))
 
 
 def merged(found: Sequence[Connections]) -> Connections:
