@@ -80,7 +80,7 @@ def test_the_default_map_is_told_beside_the_former_one(monkeypatch):
     for each in found:
         assert each["called"][1] == each["false"][1] == 25
         assert each["crossed"]["neurons"] > 0.8
-        assert each["crossed"]["entries"] != each["decoder"]["entries"]
+    assert found[0]["crossed"]["entries"] != found[0]["decoder"]["entries"]
     told = default_map.answer([row(item, each) for item, each in zip(items, found, strict=True)])
     for item, each in zip(items, found, strict=True):
         cells = " | ".join(
