@@ -63,9 +63,9 @@ def test_a_recording_is_known_by_what_it_holds_not_by_where_it_lies(public):
 
 
 @pytest.mark.xfail(
-    reason="known since 0.4.0: with held-out stretches spread through the recording and the new "
-    "rules for mixtures, the decoder gradient of simulated grid cells has a median z of 0.996, not "
-    "above 1; the cause is not found yet",
+    reason="known since 0.4.0: after 150 steps the decoder gradient, no longer the default, gives "
+    "simulated grid cells a median z of 0.996, not above 1, and parts 95 % of the pairs, not 98 %; "
+    "which of the changes to held-out stretches and mixtures does it is not found yet",
     strict=False,
 )
 def test_from_spike_times_to_a_separated_scatter_plot(public):
