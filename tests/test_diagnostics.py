@@ -453,27 +453,28 @@ def loss_fit(p_value):
 
 
 @pytest.mark.parametrize(
-    ("decoding_p", "loss_p", "verdict"),
+    ("decoding_p", "r2", "loss_p", "verdict"),
     [
-        (0.005, 0.005, "yes"),
-        (0.01, 0.05, "yes"),
-        (0.005, None, "yes"),  # nothing held out: the decoding alone
-        (0.005, 0.06, "unclear"),  # it is there, and the embedding has not learned it
-        (0.02, 0.005, "unclear"),
-        (0.015, 0.3, "unclear"),
-        (0.025, 0.005, "no"),
-        (0.6, None, "no"),
+        (0.005, 0.05, 0.005, "yes"),
+        (0.01, 0.05, 0.05, "yes"),
+        (0.005, 0.05, None, "yes"),  # nothing held out: the decoding alone
+        (0.005, 0.1, 0.06, "unclear"),  # it is there, and the embedding has not learned it
+        (0.005, 0.11, 0.06, "yes"),  # it is plainly there
+        (0.02, 0.4, 0.005, "unclear"),
+        (0.015, 0.4, 0.3, "unclear"),
+        (0.025, 0.4, 0.005, "no"),
+        (0.6, 0.4, None, "no"),
     ],
 )
-def test_the_verdict_on_a_label(decoding_p, loss_p, verdict):
+def test_the_verdict_on_a_label(decoding_p, r2, loss_p, verdict):
     fit = GoodnessOfFit(4.0, 6.0, None) if loss_p is None else loss_fit(loss_p)
-    found = with_decoding(fit, read_with(decoding_p))
+    found = with_decoding(fit, read_with(decoding_p, r2))
     assert found.verdict == verdict
     assert found.learned is {"yes": True, "unclear": None, "no": False}[verdict]
     assert found.p_value == decoding_p
     assert found.loss_p_value == loss_p
     assert f"p = {decoding_p:.3f}" in found.explanation("heading")
-    assert "R^2 0.40, median error 12 degrees, chance 88" in found.explanation("heading")
+    assert f"R^2 {r2:.2f}, median error 12 degrees, chance 88" in found.explanation("heading")
 
 
 def test_what_cannot_be_judged_is_unclear():
@@ -495,7 +496,7 @@ def test_the_explanation_says_what_is_wrong_and_what_to_try():
     weak = with_decoding(loss_fit(0.005), read_with(0.02)).explanation("heading")
     assert "hardly better than shifted labels" in weak
     assert "try larger bins" in weak
-    unlearned = with_decoding(loss_fit(0.3), read_with(0.005)).explanation("heading")
+    unlearned = with_decoding(loss_fit(0.3), read_with(0.005, 0.05)).explanation("heading")
     assert "unclear whether the embedding has learned it" in unlearned
     assert "(p = 0.300); try more steps" in unlearned
     assert loss_fit(0.005).explanation("time") == (

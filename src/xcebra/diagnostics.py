@@ -25,8 +25,10 @@ LEVEL = 0.01
 # A "no" begins here: of unrelated labels, 98 in 100 are then plainly refused. At 0.05, one in 20
 # would be unclear.
 REFUSED_LEVEL = 0.02
-# What the loss must reach where the label is decodable: only then is the embedding asked.
-LOSS_LEVEL = 0.05
+# What the loss must reach where the label is decodable, but not clearly, that is, with an R^2 up to
+# the second: only then is the embedding asked. In short bins a loss of single samples can miss a
+# label that is plainly there, and the default map takes the label itself.
+LOSS_LEVEL, CLEARLY_READ = 0.05, 0.1
 _MOST_NEGATIVES = 1024
 # For the information: pairs and negatives, shifts that say what there is without the label, and
 # factors of the similarity.
@@ -51,11 +53,11 @@ class GoodnessOfFit:
     of the embedding, against shifts of the pairs, asks whether this embedding has learned it. The
     verdict is
 
-    - ``"yes"`` if the decoding has p <= 0.01 and an R^2 above zero without drift, and the loss
-      beats its shifts with p <= 0.05 (or nothing could be held out for it);
+    - ``"yes"`` if the decoding has p <= 0.01 and, without drift, an R^2 above 0.1; or above zero,
+      and the loss beats its shifts with p <= 0.05 (or nothing could be held out for it);
     - ``"no"`` if the decoding has p > 0.02;
-    - ``"unclear"`` otherwise: for instance if the label can be decoded, but the embedding did not
-      learn it; and whenever it could not be judged.
+    - ``"unclear"`` otherwise: for instance if the label can be decoded a little, but the embedding
+      did not learn it; and whenever it could not be judged.
 
     Time has no decoding: "yes" if its loss has p <= 0.01, else "no".
 
@@ -217,8 +219,10 @@ def with_decoding(fit: GoodnessOfFit, decoding: Decoding | None) -> GoodnessOfFi
         return replace(fit, learned=None)
     readable = decoding.p_value <= LEVEL and decoding.r2_without_drift > 0
     # Without held-out samples there is a training loss alone; a loss that is not a number is none.
-    embedded = (
-        math.isfinite(fit.loss) if fit.loss_p_value is None else fit.loss_p_value <= LOSS_LEVEL
+    embedded = math.isfinite(fit.loss) and (
+        fit.loss_p_value is None
+        or fit.loss_p_value <= LOSS_LEVEL
+        or decoding.r2_without_drift > CLEARLY_READ
     )
     learned: bool | None = None
     if decoding.p_value > REFUSED_LEVEL:
