@@ -105,7 +105,9 @@ def _gains(
             own = np.flatnonzero(group == g)
             x, rest = activity[:, own], latents[g]
             if name == "time":
-                part = group_gains(x, rest, columns, clear=False, seed=seed)
+                n_time = decoder.n_time_latents
+                others = np.concatenate([columns, rest[:, n_time:]], axis=1)
+                part = group_gains(x, rest[:, :n_time], others, clear=False, seed=seed)
             else:
                 mine = of_label[name].columns
                 mixed = np.zeros_like(rest)

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xcebra.caveats import InterruptedFitWarning, warn
-from xcebra.decoder import WIDTH, DecoderConfig, lasts
+from xcebra.decoder import WIDTH, Decoder, DecoderConfig, lasts
 from xcebra.encoder import Encoder, Inputs, embed, linear
 from xcebra.epochs import Epochs, IntArray
 from xcebra.interrupts import deferred_interrupt
 from xcebra.labels import Label
-from xcebra.leave_out import LeaveOut, latents_without
+from xcebra.leave_out import LeaveOut, Reader
 from xcebra.progress import bar
 from xcebra.recording import Recording
 from xcebra.schedules import one_cycle
@@ -77,6 +77,8 @@ class CrossedDecoder(nn.Module):
 
         - ``around``: whether latents are means over each sample and its neighbours, which they are
           where the embedding outlasts a sample;
+        - ``patterns`` (n_neurons, n_patterns): what is left over and read as further latents, which
+          stand after the time latents wherever latents are spoken of; see `xcebra.left_over`;
         - ``group`` (n_neurons,) and ``correlation`` (n_neurons, n_neurons): see `LeaveOut`;
         - ``label_mean``, ``label_scale`` (n_label_columns,);
         - ``directions`` (n_label_columns, n_waves), ``phases`` (n_waves,): smooth functions of the
@@ -95,6 +97,7 @@ class CrossedDecoder(nn.Module):
     """
 
     around: Tensor
+    patterns: Tensor
     group: Tensor
     correlation: Tensor
     label_mean: Tensor
@@ -133,9 +136,15 @@ class CrossedDecoder(nn.Module):
         )
 
     @property
-    def leave_out(self) -> LeaveOut:
-        """Which neurons were left out together."""
-        return LeaveOut(self.group.cpu().numpy(), self.correlation.double().cpu().numpy())
+    def n_time_latents(self) -> int:
+        """Latents of the time block, patterns that are left over not among them."""
+        return len(self.latent_mean) - self.patterns.shape[1]
+
+    def reader(self, encoder: Encoder, decoder: Decoder, time_block: slice | None) -> Reader:
+        """What reads the latents that the members were trained with."""
+        leave_out = LeaveOut(self.group.cpu().numpy(), self.correlation.double().cpu().numpy())
+        around = bool(self.around)
+        return Reader(encoder, decoder, leave_out, time_block, self.patterns, around)
 
     def inputs(
         self,
@@ -204,15 +213,19 @@ def smooth_functions(scaled: Tensor, directions: Tensor, phases: Tensor) -> Tens
 
 def fit_crossed_decoder(
     encoder: Encoder,
+    decoder: Decoder,
     inputs: Inputs,
     recording: Recording,
     labels: Sequence[Label],
     time_block: slice | None,
+    patterns: Tensor,
     config: DecoderConfig,
     *,
     progress: bool = False,
 ) -> CrossedDecoder:
     """Measure what the decoders need, then train them, each on every other stretch of time.
+
+    ``patterns``, of shape (n_neurons, n_patterns), are those of `xcebra.left_over`.
 
     Each decoder is judged on the stretches of the other one, and keeps the weights with the least
     error there; training ends early when neither has become better for a while, or after Ctrl-C.
@@ -220,19 +233,20 @@ def fit_crossed_decoder(
     device = encoder.loadings.device
     times = known_times(recording.epochs, labels, _MOST_SAMPLES)
     leave_out = LeaveOut.measure(recording, recording.epochs, inputs, config.seed)
-    block = time_block or slice(0, 0)
-    around = bool(time_block) and lasts(encoder, recording, recording.epochs)
-    latents = latents_without(encoder, recording, times, leave_out, block, around=around)
+    any_latents = time_block is not None or patterns.shape[1] > 0
+    around = any_latents and lasts(encoder, recording, recording.epochs)
+    reader = Reader(encoder, decoder, leave_out, time_block, patterns, around)
+    latents = reader.latents(recording, times)
     points = label_points(labels, times).to(device)
     fixed = _measure(encoder, recording, times, points, latents, leave_out, labels, config.seed)
-    fixed["around"] = torch.tensor(around)
+    fixed |= {"around": torch.tensor(around), "patterns": patterns}
     generator = torch.Generator().manual_seed(config.seed)
-    decoder = CrossedDecoder(fixed, label_columns(labels), generator).to(device)
+    crossed = CrossedDecoder(fixed, label_columns(labels), generator).to(device)
     with torch.no_grad():
-        rows = decoder.inputs(points, latents)
+        rows = crossed.inputs(points, latents)
     targets = encoder.standardised(torch.from_numpy(recording.rows(times)).to(device))
-    _train(decoder, rows, targets, config, progress)
-    return decoder
+    _train(crossed, rows, targets, config, progress)
+    return crossed
 
 
 def known_times(epochs: Epochs, labels: Sequence[Label], most: int) -> IntArray:

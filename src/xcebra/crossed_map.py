@@ -14,11 +14,11 @@ from torch import Tensor
 
 from xcebra.basis import Bends, Mixture, sparsest
 from xcebra.crossed_decoder import CrossedDecoder, LabelColumns, expected, halves
+from xcebra.decoder import Decoder
 from xcebra.encoder import Encoder, embed
 from xcebra.epochs import IntArray
 from xcebra.jacobian import jacobian
 from xcebra.labels import Label
-from xcebra.leave_out import latents_without
 from xcebra.map_request import Names, Options
 from xcebra.maps import AttributionMap
 from xcebra.readout import Readout
@@ -39,6 +39,8 @@ class Source:
     Parameters
     ----------
     encoder : Encoder
+    embedding_decoder : Decoder
+        From the embedding to the activity.
     decoder : CrossedDecoder
     recording : Recording
     labels : mapping of str to Label
@@ -49,6 +51,7 @@ class Source:
     """
 
     encoder: Encoder
+    embedding_decoder: Decoder
     decoder: CrossedDecoder
     recording: Recording
     labels: Mapping[str, Label]
@@ -56,14 +59,8 @@ class Source:
 
     def inputs(self, times: IntArray) -> tuple[Tensor, Tensor]:
         """Label columns at some times, and the inputs of the decoders, group by group."""
-        latents = latents_without(
-            self.encoder,
-            self.recording,
-            times,
-            self.decoder.leave_out,
-            self.time_block or slice(0, 0),
-            around=bool(self.decoder.around),
-        )
+        reader = self.decoder.reader(self.encoder, self.embedding_decoder, self.time_block)
+        latents = reader.latents(self.recording, times)
         points = self.points(times)
         with torch.no_grad():
             return points, self.decoder.inputs(points, latents)
@@ -278,7 +275,7 @@ def variance_explained(
     n_labels = len(decoder.label_mean)
     columns = {label.name: label.columns for label in decoder.labels}
     if "time" in blocks:
-        columns["time"] = slice(n_labels, rows.shape[2])
+        columns["time"] = slice(n_labels, n_labels + decoder.n_time_latents)
     for name in blocks:
         exchanged = rows.clone()
         exchanged[:, :, columns[name]] = rows[:, other.to(rows.device)][:, :, columns[name]]
@@ -430,10 +427,10 @@ def _columns(
     readouts: Mapping[str, Readout],
     in_label_axes: bool,
 ) -> _Columns:
-    n_labels, n_time = len(decoder.label_mean), len(decoder.latent_mean)
+    n_labels, n_others = len(decoder.label_mean), len(decoder.latent_mean)
     n_latents = max(block.stop for block in blocks.values())
-    undone = np.eye(n_labels + n_time)
-    shown = np.zeros((n_labels + n_time, n_latents))
+    undone = np.eye(n_labels + n_others)
+    shown = np.zeros((n_labels + n_others, n_latents))
     of_block = {}
     for label in decoder.labels:
         mine, block = label.columns, blocks[label.name]
@@ -449,6 +446,8 @@ def _columns(
             unit = float(np.sqrt(np.mean(readout.spread**2))) or 1.0
             shown[mine, block] = readout.weights / unit
     if "time" in blocks:
-        of_block["time"] = slice(n_labels, n_labels + n_time)
-        shown[n_labels:, blocks["time"]] = np.eye(n_time)
+        # Patterns that are left over stand behind, and are not shown.
+        time = slice(n_labels, n_labels + decoder.n_time_latents)
+        of_block["time"] = time
+        shown[time, blocks["time"]] = np.eye(decoder.n_time_latents)
     return _Columns(torch.from_numpy(undone), torch.from_numpy(shown), of_block)

@@ -326,40 +326,6 @@ def variance_explained(
     return {name: share.cpu().double().numpy() for name, share in shares.items()}
 
 
-def left_over(encoder: Encoder, decoder: Decoder, recording: Recording, epochs: Epochs) -> float:
-    """Largest share of the neurons' variance in one pattern of activity that the decoder misses.
-
-    What the decoder misses at one sample is held against what it misses at the next, and each
-    neuron against the others only: noise of single neurons or single samples has no part in it. A
-    factor that has no latent of its own has. What the same makes of samples that are far apart in
-    time is chance, and is subtracted.
-    """
-    times = spread(epochs, _JUDGED)
-    times = times[times + 1 < epochs.stop_of(times)]
-    if len(times) < 2:
-        return 0.0
-    missed = []
-    with torch.no_grad():
-        for moment in (times, times + 1):
-            neurons = _activity(encoder, recording, moment)
-            expected = decoder.standardised(encoder(encoder.samples(recording, moment)))
-            missed.append((neurons - expected).cpu().double())
-            variance = float(neurons.cpu().double().var(dim=0, correction=0).sum())
-    here, next_ = (m - m.mean(dim=0) for m in missed)
-    found, by_chance = (
-        _largest_shared(here, moved) for moved in (next_, next_.roll(len(times) // 2, dims=0))
-    )
-    return max(0.0, found - by_chance) / max(variance, 1e-300)
-
-
-def _largest_shared(here: Tensor, there: Tensor) -> float:
-    """Largest eigenvalue of the products of neurons with each other, themselves left out."""
-    shared = here.T @ there / len(here)
-    shared = (shared + shared.T) / 2
-    shared.fill_diagonal_(0.0)
-    return float(torch.linalg.eigvalsh(shared)[-1])
-
-
 def spread(epochs: Epochs, most: int) -> IntArray:
     """Samples spread evenly over the epochs, all of them if there are no more than ``most``."""
     times = epochs.indices()

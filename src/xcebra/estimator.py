@@ -30,7 +30,7 @@ from xcebra.checks import choice, number, raise_if
 from xcebra.connections import block_connections, tested_samples
 from xcebra.crossed_decoder import fit_crossed_decoder, known_times
 from xcebra.crossed_map import Source, make_crossed_map
-from xcebra.decoder import fit_decoder, left_over
+from xcebra.decoder import fit_decoder
 from xcebra.decoding import decode
 from xcebra.diagnostics import (
     GoodnessOfFit,
@@ -42,6 +42,7 @@ from xcebra.diagnostics import (
 )
 from xcebra.encoder import Encoder, embed
 from xcebra.labels import Label, LabelSpec, delayed, make_label
+from xcebra.left_over import find_left_over
 from xcebra.map_request import Names, Options, choose, latent_names
 from xcebra.map_warnings import warn_of_map
 from xcebra.maps import AttributionMap
@@ -271,12 +272,16 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             self.config_["jacobian_weight"] = float(history["weight"][-1])
         self.neuron_names_ = recording.neuron_names
         self.decoder_ = decoder
+        left_over = find_left_over(encoder, decoder, recording, recording.epochs)
+        self.left_over_ = left_over.share
         self.crossed_decoder_ = fit_crossed_decoder(
             encoder,
+            decoder,
             plan.inputs,
             recording,
             plan.labels,
             plan.blocks.get("time"),
+            left_over.directions,
             replace(plan.decoder, batch_size=min(_CROSSED_BATCH, plan.decoder.batch_size)),
             progress=progress,
         )
@@ -285,7 +290,6 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         self.variance_explained_ = crossed_map.variance_explained(
             source, times, plan.blocks, plan.config.seed
         )
-        self.left_over_ = left_over(encoder, decoder, recording, recording.epochs)
         self.readout_ = fit_readouts(encoder, recording, plan)
         self.mixture_ = {}
         if plan.config.similarity == "euclidean":
@@ -623,7 +627,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     def _source(self, recording: Recording, labels: Mapping[str, Label]) -> Source:
         """What a map by the crossed decoders is made from."""
         time = self.blocks_.get("time")
-        return Source(self.encoder_, self.crossed_decoder_, recording, labels, time)
+        return Source(
+            self.encoder_, self.decoder_, self.crossed_decoder_, recording, labels, time
+        )
 
     def _axes(self, basis: str, recording: Recording) -> NDArray[np.float64] | None:
         """Axes of the embedding, for methods that attribute its latents."""

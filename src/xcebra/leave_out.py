@@ -12,12 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xcebra.decoder import reach
+from xcebra.decoder import Decoder, reach
 from xcebra.encoder import Encoder, Inputs
 from xcebra.epochs import Epochs, IntArray
+from xcebra.left_over import missed_activity
 from xcebra.recording import Recording, chunks
 
 # More groups leave out less at a time, but each neuron is then taught by fewer samples a step. A
@@ -85,43 +87,65 @@ class LeaveOut:
         return whole
 
 
-def latents_without(
-    encoder: Encoder,
-    recording: Recording,
-    times: IntArray,
-    leave_out: LeaveOut,
-    block: slice,
-    *,
-    around: bool,
-) -> Tensor:
-    """A block of the embedding at some times, read without each group of neurons in turn.
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """What is read of the population without some of its neurons.
 
-    With ``around``, it is the mean of this sample's embedding and of those just before and just
-    after, read from other samples, which averages out what the encoder gets wrong from point to
-    point.
-
-    Returns
-    -------
-    Tensor of shape (n_groups, n_times, n_latents)
-        On the encoder's device.
+    Parameters
+    ----------
+    encoder : Encoder
+    decoder : Decoder
+    leave_out : LeaveOut
+    time_block : slice or None
+        Latents of the embedding to read.
+    patterns : Tensor of shape (n_neurons, n_patterns)
+        Directions of what the decoder misses, read as further latents; see `xcebra.left_over`.
+    around : bool
+        Read the mean of this sample's latents and of those just before and just after, from other
+        samples, which averages out what the encoder gets wrong from point to point.
     """
-    if around:
-        before, after = recording.epochs.neighbours(times, *reach(encoder, recording))
-        three = (
-            latents_without(encoder, recording, each, leave_out, block, around=False)
-            for each in (before, after, times)
-        )
-        return (next(three) + next(three) + next(three)) / 3
-    at_once = max(1, _ROWS_AT_ONCE // encoder.window)
-    weights = [torch.from_numpy(leave_out.weights(g)) for g in range(leave_out.n_groups)]
-    loadings = [(w.to(encoder.loadings) @ encoder.loadings) for w in weights]
-    parts = []
-    with torch.no_grad():
-        for start in range(0, len(times), at_once):
-            x = encoder.standardised(encoder.samples(recording, times[start : start + at_once]))
-            found = [encoder.network((x @ each).flatten(1))[:, block] for each in loadings]
-            parts.append(torch.stack(found))
-    if not parts:
-        width = block.stop - block.start
-        return torch.zeros(leave_out.n_groups, 0, width, device=encoder.loadings.device)
-    return torch.cat(parts, dim=1)
+
+    encoder: Encoder
+    decoder: Decoder
+    leave_out: LeaveOut
+    time_block: slice | None
+    patterns: Tensor
+    around: bool
+
+    @property
+    def n_latents(self) -> int:
+        """Time latents and patterns."""
+        block = self.time_block or slice(0, 0)
+        return block.stop - block.start + self.patterns.shape[1]
+
+    def latents(
+        self, recording: Recording, times: IntArray
+    ) -> Float[Tensor, "group sample latent"]:
+        """Latents at some times, without each group of neurons in turn, on the encoder's device."""
+        if not self.around:
+            return self._at(recording, times)
+        before, after = recording.epochs.neighbours(times, *reach(self.encoder, recording))
+        return sum(self._at(recording, each) for each in (before, after, times)) / 3  # type: ignore[return-value]
+
+    def _at(self, recording: Recording, times: IntArray) -> Tensor:
+        encoder, block = self.encoder, self.time_block or slice(0, 0)
+        at_once = max(1, _ROWS_AT_ONCE // encoder.window)
+        groups = range(self.leave_out.n_groups)
+        weights = [torch.from_numpy(self.leave_out.weights(g)).to(encoder.loadings) for g in groups]
+        parts = []
+        with torch.no_grad():
+            for start in range(0, len(times), at_once):
+                x = encoder.standardised(encoder.samples(recording, times[start : start + at_once]))
+                now = x if encoder.window == 1 else x[:, encoder.window // 2]
+                found = []
+                for without in weights:
+                    embedding = encoder.network((x @ (without @ encoder.loadings)).flatten(1))
+                    latents = [embedding[:, block]]
+                    if self.patterns.shape[1]:
+                        missed = missed_activity(self.decoder, now @ without, embedding)
+                        latents.append(missed @ self.patterns)
+                    found.append(torch.cat(latents, dim=1))
+                parts.append(torch.stack(found))
+        if not parts:
+            return torch.zeros(len(groups), 0, self.n_latents, device=encoder.loadings.device)
+        return torch.cat(parts, dim=1)
