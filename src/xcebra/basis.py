@@ -183,7 +183,7 @@ def sparsest(
         or (exchanged and clearly <= clearly_before + len(others))
         or _n_directions(plain.aa[perhaps]) <= len(others) + n_bent / len(mine)
         or typical(after) < _LEAST_LEFT * typical(before)
-        or instability > (_MOST_UNSTABLE if more else MOST_INSTABILITY)
+        or instability > (_MOST_UNSTABLE if more and needed else MOST_INSTABILITY)
     )
     if refused:
         return Mixture(none, before, before.copy(), gap, n_before, instability, n_before, straight)
