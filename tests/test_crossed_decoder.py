@@ -35,6 +35,7 @@ from xcebra.labels import Label
 from xcebra.recording import Recording
 
 N = 4000
+NO_PATTERNS = torch.zeros(40, 0)
 
 
 def generator(seed=0):
@@ -67,6 +68,7 @@ def fixed(n_columns=3, n_latents=2, group=(0, 1, 0, 1, 1), n_waves=4, **others):
     n_groups, n_functions = max(group) + 1, 1 + n_columns + n_waves
     arrays = {
         "around": np.array(False),
+        "patterns": np.zeros((len(group), 0)),
         "group": np.array(group),
         "correlation": np.eye(len(group)),
         "label_mean": rng.standard_normal(n_columns),
@@ -519,13 +521,20 @@ class LinearCase:
     def fit(self, *, steps=500, seed=0):
         config = DecoderConfig(steps, 256, 5e-3, seed)
         return fit_crossed_decoder(
-            self.encoder, self.inputs, self.recording, self.labels, slice(0, 1), config
+            self.encoder,
+            None,
+            self.inputs,
+            self.recording,
+            self.labels,
+            slice(0, 1),
+            NO_PATTERNS,
+            config,
         )
 
     def slopes(self, decoder):
         """Mean derivatives of both decoders, neuron by column, as recorded."""
         source = Source(
-            self.encoder, decoder, self.recording, {"label": self.labels[0]}, slice(0, 1)
+            self.encoder, None, decoder, self.recording, {"label": self.labels[0]}, slice(0, 1)
         )
         found = [maps.mean(dim=1) for _, maps in derivatives(source, np.arange(0, 6000, 10))]
         return torch.stack(found).mean(dim=0).numpy() * self.spread[:, None]
@@ -563,11 +572,11 @@ def test_a_latent_that_knows_the_label_gives_it_back_to_the_label():
 def test_a_decoder_of_time_alone_and_one_of_labels_alone():
     case = LinearCase(n=600)
     config = DecoderConfig(5, 64, 1e-3, 0)
-    told = (case.encoder, case.inputs, case.recording)
-    time = fit_crossed_decoder(*told, [], slice(0, 1), config)
+    told = (case.encoder, None, case.inputs, case.recording)
+    time = fit_crossed_decoder(*told, [], slice(0, 1), NO_PATTERNS, config)
     assert time.members[0][0].in_features == 1
     assert time.told.shape == (5, 1, 1)
-    alone = fit_crossed_decoder(*told, case.labels, None, config)
+    alone = fit_crossed_decoder(*told, case.labels, None, NO_PATTERNS, config)
     assert alone.members[0][0].in_features == 1
     assert alone.latent_mean.shape == (0,)
     assert not alone.around
@@ -579,10 +588,12 @@ def test_what_is_measured_is_of_the_samples_with_a_label():
     y = np.where(valid[:, None], case.labels[0].points, np.nan)
     decoder = fit_crossed_decoder(
         case.encoder,
+        None,
         case.inputs,
         case.recording,
         [label(y, valid=valid)],
         slice(0, 1),
+        NO_PATTERNS,
         DecoderConfig(3, 64, 1e-3, 0),
     )
     assert float(decoder.label_mean) == pytest.approx(y[:300].mean(), abs=1e-6)

@@ -87,6 +87,7 @@ def case(
         embedding = embed(encoder, recording)
     fixed = {
         "around": np.array(False),
+        "patterns": np.zeros((n_neurons, 0)),
         "group": np.arange(n_neurons),
         "correlation": np.eye(n_neurons),
         "label_mean": whole.mean(axis=0),
@@ -115,7 +116,7 @@ def case(
         else:
             decoder.members[k] = bent(at + n_time, hidden, n_neurons, seed=10 * seed + k)
     block = slice(at, at + n_time) if n_time else None
-    return Source(encoder, decoder, recording, labels, block)
+    return Source(encoder, None, decoder, recording, labels, block)
 
 
 def plain(weights):
@@ -293,7 +294,9 @@ def test_a_neurons_own_activity_has_no_part_in_its_derivatives():
     source = case("position", told=True)
     x = source.recording.neural.copy()
     x[:, 2] = 100 * np.random.default_rng(9).standard_normal(N)
-    changed = Source(source.encoder, source.decoder, Recording(x), source.labels, source.time_block)
+    changed = Source(
+        source.encoder, None, source.decoder, Recording(x), source.labels, source.time_block
+    )
     before, after = whole(source, TIMES), whole(changed, TIMES)
     np.testing.assert_array_equal(before[:, :, 2], after[:, :, 2])
     assert np.abs(before[:, :, 3] - after[:, :, 3]).max() > 1e-2
@@ -325,7 +328,9 @@ def test_where_a_label_is_missing_that_of_the_nearest_sample_of_the_fit_is_taken
     position = source.labels["position"]
     points = np.where(valid[:, None], position.points, np.nan)
     known = {"position": Label("position", "continuous", points, valid)}
-    partly = Source(source.encoder, source.decoder, source.recording, known, source.time_block)
+    partly = Source(
+        source.encoder, None, source.decoder, source.recording, known, source.time_block
+    )
     found = partly.points(np.arange(N)).numpy()
     embedding = embed(source.encoder, source.recording).astype(np.float64)
     apart = np.square(embedding[:, None] - embedding[::7]).sum(axis=2)
@@ -730,7 +735,9 @@ def test_a_silent_neuron_has_exactly_nothing_explained():
     source = explained_case()
     x = source.recording.neural.copy()
     x[:, 1] = 3.0
-    silent = Source(source.encoder, source.decoder, Recording(x), source.labels, source.time_block)
+    silent = Source(
+        source.encoder, None, source.decoder, Recording(x), source.labels, source.time_block
+    )
     source.encoder.reciprocal[1] = 0.0
     found = variance_explained(silent, np.arange(N), {"position": slice(0, 2)}, 0)
     assert all(share[1] == 0 for share in found.values())

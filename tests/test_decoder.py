@@ -15,7 +15,6 @@ from xcebra.decoder import (
     Rescale,
     fit_decoder,
     lasts,
-    left_over,
     variance_explained,
 )
 from xcebra.encoder import Bound, Encoder, Inputs, UnitBlocks
@@ -316,52 +315,6 @@ def test_blocks_that_work_together_add_up_to_more_than_the_whole():
     assert found["a"][0] == pytest.approx(1, abs=0.15)
     assert found["b"][0] == pytest.approx(1, abs=0.15)
     assert found["c"][0] == 0
-
-
-def sees(projection):
-    """An encoder that shows neurons as they are; a decoder that expects a projection of them."""
-    d = len(projection)
-    plain = Inputs(np.zeros(d), np.ones(d), np.eye(d))
-    reader = Encoder(plain, d, limit=1.0, generator=generator())
-    reader.network = nn.Sequential(nn.Identity())
-    writer = Decoder(plain, torch.zeros(d), torch.ones(d), generator=generator())
-    writer.network = nn.Sequential(nn.Linear(d, d, bias=False))
-    with torch.no_grad():
-        writer.network[0].weight.copy_(torch.tensor(projection))
-    return reader, writer
-
-
-def ar1(rng, n, memory):
-    series = np.zeros(n)
-    for t in range(1, n):
-        series[t] = memory * series[t - 1] + rng.standard_normal()
-    return series / series.std()
-
-
-def test_what_is_left_over_is_the_share_of_a_shared_and_lasting_pattern():
-    rng = np.random.default_rng(0)
-    n, d, memory = 20_000, 10, 0.9
-    held, missed = ar1(rng, n, memory), ar1(rng, n, memory)
-    one, other = np.ones(d), np.r_[np.ones(d // 2), -np.ones(d // 2)]
-    x = 2 * held[:, None] * one + missed[:, None] * other
-    recording = Recording(x)
-    found = left_over(*sees(np.outer(one, one) / d), recording, recording.epochs)
-    # Of a variance of 4 + 1 in each neuron, one part; its diagonal, a tenth, does not count.
-    assert found == pytest.approx(memory * (1 - 1 / d) / 5, rel=0.05)
-    whole = left_over(*sees(np.eye(d)), recording, recording.epochs)
-    assert whole < 1e-10
-
-
-@pytest.mark.parametrize("kind", ["of single samples", "of single neurons"])
-def test_noise_is_not_left_over(kind):
-    rng = np.random.default_rng(1)
-    n, d = 20_000, 10
-    if kind == "of single samples":
-        x = rng.standard_normal((n, 1)) * np.ones(d) + rng.standard_normal((n, d))
-    else:
-        x = np.column_stack([ar1(rng, n, 0.5) for _ in range(d)])
-    recording = Recording(x)
-    assert left_over(*sees(np.zeros((d, d))), recording, recording.epochs) < 0.01
 
 
 def slow_reading(memory, n_times=20_000, seed=0):

@@ -6,8 +6,9 @@ import torch
 from sklearn.linear_model import Ridge
 
 from xcebra import leave_out
+from xcebra.decoder import Decoder
 from xcebra.encoder import Encoder, Inputs, embed
-from xcebra.leave_out import LeaveOut, latents_without
+from xcebra.leave_out import LeaveOut, Reader
 from xcebra.recording import Recording
 
 N, SILENT = 1200, 3
@@ -38,6 +39,19 @@ def standardised(recording, inputs):
 
 def encoder(inputs, *, window=1, n_latents=4):
     return Encoder(inputs, n_latents, limit=5.0, window=window, generator=generator())
+
+
+def writer(inputs, n_latents=4):
+    unit = torch.ones(n_latents)
+    return Decoder(inputs, 0 * unit, unit, generator=generator(1))
+
+
+def latents_without(model, recording, times, parted, block, *, around, patterns=None, decoder=None):
+    """As read by a reader that has all of this."""
+    if patterns is None:
+        patterns = torch.zeros(recording.n_neurons, 0)
+    reader = Reader(model, decoder, parted, block, patterns, around)
+    return reader.latents(recording, times)
 
 
 @pytest.mark.parametrize(("n_neurons", "n_groups"), [(1, 1), (7, 7), (16, 16), (17, 5), (42, 5)])
@@ -117,20 +131,24 @@ def test_neurons_alone_in_the_recording_become_their_mean():
 
 @pytest.mark.parametrize("window", [1, 5])
 @pytest.mark.parametrize("around", [False, True])
-def test_a_neuron_never_finds_itself(window, around):
+@pytest.mark.parametrize("n_patterns", [0, 2])
+def test_a_neuron_never_finds_itself(window, around, n_patterns):
     """Whatever a neuron does, the latents that it is explained by stay the same to the bit."""
     x = population(noise=0.5)
     recording, inputs, parted = measured(x, epochs=[(0, 400), (430, N)])
     model = encoder(inputs, window=window)
     times = recording.epochs.indices()[::3]
     told = (parted, slice(1, 4))
-    before = latents_without(model, recording, times, *told, around=around)
+    patterns = torch.randn(30, n_patterns, generator=generator(2))
+    how = {"around": around, "patterns": patterns, "decoder": writer(inputs)}
+    before = latents_without(model, recording, times, *told, **how)
+    assert before.shape[2] == 3 + n_patterns
     own = np.flatnonzero(parted.group == parted.group[11])
     changed = x.copy()
     # Another neuron altogether, in all of its group.
     changed[:, own] = np.random.default_rng(5).standard_normal((N, len(own))) * 30
     moved = Recording(changed, epochs=recording.epochs)
-    after = latents_without(model, moved, times, *told, around=around)
+    after = latents_without(model, moved, times, *told, **how)
     same = parted.group[11]
     assert torch.equal(before[same], after[same])
     for g in set(range(parted.n_groups)) - {same}:
@@ -150,6 +168,24 @@ def test_latents_are_the_embedding_of_imputed_activity(window):
         with torch.no_grad():
             expected = model.network((imputed @ model.loadings).flatten(1))
         assert (found[g] - expected).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_patterns_are_what_the_decoder_misses_of_imputed_activity(window):
+    recording, inputs, parted = measured(population(noise=0.5), epochs=[(0, 500), (500, N)])
+    model, decoder = encoder(inputs, window=window).double(), writer(inputs).double()
+    times = np.array([0, 1, 2, 250, 498, 499, 500, 501, N - 1])
+    patterns = torch.randn(30, 2, generator=generator(2)).double()
+    how = {"around": False, "patterns": patterns, "decoder": decoder}
+    found = latents_without(model, recording, times, parted, None, **how)
+    u = standardised(recording, inputs)
+    rows = recording.epochs.windows(times, window, N)
+    for g in range(parted.n_groups):
+        imputed = torch.from_numpy(u @ parted.weights(g))
+        with torch.no_grad():
+            embedding = model.network((imputed[rows] @ model.loadings).flatten(1))
+            missed = imputed[times] - decoder.standardised(embedding)
+        assert (found[g] - missed @ patterns).abs().max() < 1e-5
 
 
 def test_with_nothing_to_leave_out_they_are_the_embedding():

@@ -627,9 +627,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     def _source(self, recording: Recording, labels: Mapping[str, Label]) -> Source:
         """What a map by the crossed decoders is made from."""
         time = self.blocks_.get("time")
-        return Source(
-            self.encoder_, self.decoder_, self.crossed_decoder_, recording, labels, time
-        )
+        return Source(self.encoder_, self.decoder_, self.crossed_decoder_, recording, labels, time)
 
     def _axes(self, basis: str, recording: Recording) -> NDArray[np.float64] | None:
         """Axes of the embedding, for methods that attribute its latents."""

@@ -72,7 +72,7 @@ def find_left_over(
     by_chance = torch.linalg.eigvalsh(_shared(here, next_.roll(len(times) // 2, dims=0)))[-1]
     shares = ((sizes - by_chance) / max(variance, 1e-300)).flip(0)
     kept = shares[:_MOST_PATTERNS] > _LEAST_SHARE
-    patterns = directions.flip(1)[:, : int(kept.sum())].float().to(device)
+    patterns = directions.flip(1)[:, : int(kept.sum())].contiguous().float().to(device)
     return LeftOver(max(0.0, float(shares[0])), patterns)
 
 
