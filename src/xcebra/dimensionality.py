@@ -24,7 +24,7 @@ _MOST_SAMPLES = 20_000
 # Samples are averaged over so many, where there are enough of them: latents last longer than a
 # sample, and noise of single samples, which is most of what spikes have, averages out.
 _AVERAGED, _LEAST_AVERAGES = 5, 1_000
-_STRETCHES, _FOLDS, _SPLITS = 20, 4, 4
+STRETCHES, FOLDS, _SPLITS = 20, 4, 4
 _RIDGE = 1e-2
 # What a latent must add: of the variance of the neurons, and of what the latents before it explain.
 # In simulations with 4 hidden factors bent by the mixing, the fifth component adds 2 to 4 % of what
@@ -45,12 +45,12 @@ def shared_dimensions(recording: Recording, labels: Sequence[Label], epochs: Epo
     """
     x, design = _averages(recording, labels, epochs)
     n, n_neurons = x.shape
-    if n < 2 * _STRETCHES or n_neurons < 4:
+    if n < 2 * STRETCHES or n_neurons < 4:
         return 0
-    x = _standardised(x)
-    fold = np.arange(n) * _STRETCHES // n % _FOLDS
+    x = standardised(x)
+    fold = np.arange(n) * STRETCHES // n % FOLDS
     if design.shape[1]:
-        x = _standardised(x - _predicted(_standardised(design), x, fold))
+        x = standardised(x - held_out_prediction(standardised(design), x, fold))
     most = min(MOST_LATENTS, n_neurons // 2)
     explained = np.zeros(most + 1)
     rng = np.random.default_rng(0)
@@ -72,9 +72,7 @@ def shared_dimensions(recording: Recording, labels: Sequence[Label], epochs: Epo
 
 def _averages(recording: Recording, labels: Sequence[Label], epochs: Epochs) -> tuple[Array, Array]:
     """Activity and smooth functions of the labels, averaged over a few samples."""
-    times = epochs.indices()
-    for label in labels:
-        times = times[label.valid[times]]
+    times = samples_with_labels(labels, epochs)
     size = _AVERAGED if len(times) >= _AVERAGED * _LEAST_AVERAGES else 1
     starts = times[: len(times) // size * size : size]
     # Only runs of samples that follow each other.
@@ -84,17 +82,28 @@ def _averages(recording: Recording, labels: Sequence[Label], epochs: Epochs) -> 
     starts = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_SAMPLES).astype(np.int64))]
     rows = (starts[:, None] + np.arange(size)).ravel()
     x = recording.rows(rows).astype(np.float64).reshape(-1, size, recording.n_neurons).mean(axis=1)
-    functions = [smooth_functions(label.kind, label.points[rows]) for label in labels]
-    if not functions:
-        return x, np.empty((len(x), 0))
-    design = np.concatenate(functions, axis=1)
-    return x, design.reshape(len(x), size, -1).mean(axis=1)
+    design = labels_design(labels, rows)
+    return x, design.reshape(len(x), size, design.shape[1]).mean(axis=1)
+
+
+def samples_with_labels(labels: Sequence[Label], epochs: Epochs) -> NDArray[np.int64]:
+    """Samples of the epochs at which every label is known."""
+    times = epochs.indices()
+    for label in labels:
+        times = times[label.valid[times]]
+    return times
+
+
+def labels_design(labels: Sequence[Label], times: NDArray[np.int64]) -> Array:
+    """Smooth functions of all labels at some times, of shape (n_times, n_functions)."""
+    functions = [smooth_functions(label.kind, label.points[times]) for label in labels]
+    return np.concatenate([np.empty((len(times), 0)), *functions], axis=1)
 
 
 def _explained(seen: Array, left_out: Array, fold: NDArray[np.int64], most: int) -> Array:
     """Share of variance of neurons left out that 0, 1, ... components of the others explain."""
     found = np.zeros(most + 1)
-    for k in range(_FOLDS):
+    for k in range(FOLDS):
         out = fold == k
         a, b = seen[~out], left_out[~out]
         _, _, axes = np.linalg.svd(a.T @ b, full_matrices=False)
@@ -110,11 +119,11 @@ def _explained(seen: Array, left_out: Array, fold: NDArray[np.int64], most: int)
     return found
 
 
-def _predicted(design: Array, x: Array, fold: NDArray[np.int64]) -> Array:
-    """What the design predicts on held-out stretches."""
+def held_out_prediction(design: Array, x: Array, fold: NDArray[np.int64]) -> Array:
+    """What a ridge regression on the design predicts on held-out stretches of time."""
     gram, cross = design.T @ design, design.T @ x
     found = np.empty_like(x)
-    for k in range(_FOLDS):
+    for k in range(FOLDS):
         out = fold == k
         rows = design[out]
         inner = gram - rows.T @ rows + _RIDGE * (~out).sum() * np.eye(design.shape[1])
@@ -122,6 +131,7 @@ def _predicted(design: Array, x: Array, fold: NDArray[np.int64]) -> Array:
     return found
 
 
-def _standardised(values: Array) -> Array:
+def standardised(values: Array) -> Array:
+    """Columns with mean 0 and standard deviation 1; those that do not vary are 0."""
     spread = values.std(axis=0)
     return (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)

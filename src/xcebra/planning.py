@@ -32,6 +32,7 @@ from xcebra.sampling import NearestLabel, Pairs, SameClass, TimeOffset
 from xcebra.settings import AUTO, RECIPES, Recipe
 from xcebra.timescale import Series, choose_offset, choose_temperature, component_series
 from xcebra.training import TrainConfig
+from xcebra.window_choice import choose_window
 
 _FEW_NAMES = 10
 
@@ -155,7 +156,14 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         shared = partial(shared_dimensions, recording, labels, whole)
     blocks = settings.resolve_blocks(params, labels, recording.n_neurons, shared)
     labels.sort(key=lambda label: list(blocks).index(label.name))
-    window = int(params["window"] or 1)
+    window = params["window"]
+    if window is None and params["recipe"] == "paper":
+        window = 1
+    elif window is None:
+        given = params["time_offset"]
+        longest = None if given is None else max(1, given - recording.overlap)
+        window = choose_window(recording, labels, whole, longest)
+    window = int(window)
     # Samples closer than this share their noise, which pairs in time would then learn.
     least = window + recording.overlap
     offset = params["time_offset"] or (recipe.time_offset and max(least, recipe.time_offset))
