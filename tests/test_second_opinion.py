@@ -402,8 +402,8 @@ def test_a_map_without_opinions_has_no_section():
     amap = make([1, 2, 3], [0.1, 0.2, 0.3])
     bare = AttributionMap(amap.values, amap.scores, amap.blocks, amap.neuron_names, ("x", "y"))
     assert section(bare) == ""
-    assert "opinion" not in map_numbers(bare, np.ones(3), None)["blocks"][0]
-    told = map_numbers(amap, np.ones(3), None)["blocks"][0]["opinion"]
+    assert "opinion" not in map_numbers(bare, {}, None)["blocks"][0]
+    told = map_numbers(amap, {}, None)["blocks"][0]["opinion"]
     assert told == {"rate per sample": [1, 2, 3], "encoding": [0.1, 0.2, 0.3]}
 
 

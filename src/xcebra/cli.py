@@ -190,7 +190,12 @@ def fit(
     ] = None,
     temperature: Annotated[float | None, typer.Option(help="Of the contrast.")] = None,
     time_offset: Annotated[int | None, typer.Option(help="Samples between pairs.")] = None,
-    window: Annotated[int | None, typer.Option(help="Samples to read a point from.")] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            help="Samples that each point is read from; chosen from the data if not given."
+        ),
+    ] = None,
     objective: Annotated[
         str | None, typer.Option(help="contrastive, or regression: the supervised baseline.")
     ] = None,
@@ -461,6 +466,8 @@ def _told(run: Run) -> dict[str, Any]:
             name: _plain_fit(fit) for name, fit in run.model.goodness_of_fit_.items()
         },
         "variance_explained": float(run.model.variance_explained_["all"].mean()),
+        "time_dims": run.model.config_["time_dims"],
+        "window": run.model.config_["window"],
     }
 
 

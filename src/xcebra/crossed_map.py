@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.special import xlogy
 from scipy.stats import spearmanr
 from torch import Tensor
 
@@ -30,6 +31,8 @@ Array = NDArray[np.float64]
 # Derivatives change slowly from sample to sample: more samples do not change a mean over time.
 MOST_SAMPLES = 4096
 _ROWS_AT_ONCE = 256
+# Of a neuron's mean: the least rate that a prediction of counts may have.
+_LEAST_RATE = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,11 @@ class Source:
         points = self.points(times)
         with torch.no_grad():
             return points, self.decoder.inputs(points, latents)
+
+    def neurons(self, times: IntArray) -> Tensor:
+        """Standardised activity at some times."""
+        rows = torch.from_numpy(self.recording.rows(times)).to(self.encoder.loadings.device)
+        return self.encoder.standardised(rows)
 
     def points(self, times: IntArray) -> Tensor:
         """Label columns at some times, as given or as nearest in the embedding."""
@@ -259,17 +267,13 @@ def variance_explained(
     dict of str to ndarray of shape (n_neurons,)
         ``"all"``, and each block by its name.
     """
-    decoder, encoder = source.decoder, source.encoder
-    half = halves(len(times))
-    some = np.unique(np.linspace(0, len(times) - 1, MOST_SAMPLES).astype(np.int64))
-    half, times = half[some], times[some]
+    decoder = source.decoder
+    times, half = _judged(times)
     other = torch.from_numpy(np.random.default_rng(seed).permutation(len(times)))
     _, rows = source.inputs(times)
-    neurons = encoder.standardised(
-        torch.from_numpy(source.recording.rows(times)).to(encoder.loadings.device)
-    )
+    neurons = source.neurons(times)
     both = expected(decoder, rows)
-    held_out = torch.where(torch.from_numpy(half == 0).to(both.device)[:, None], both[1], both[0])
+    held_out = _of_the_other(both, half)
     variance = neurons.var(dim=0, correction=0)
     shares = {"all": 1 - (neurons - held_out).square().mean(dim=0) / variance.clamp_min(1e-12)}
     n_labels = len(decoder.label_mean)
@@ -286,6 +290,56 @@ def variance_explained(
         name: torch.where(varies, share, 0.0).cpu().double().numpy()
         for name, share in shares.items()
     }
+
+
+def deviance_explained(source: Source, times: IntArray) -> Array | None:
+    """Share of each neuron's Poisson deviance that is explained on held-out time.
+
+    The deviance is that from counts to what they are expected to be. Each decoder predicts the
+    stretches that the other one was fitted to.
+
+    Returns
+    -------
+    ndarray of shape (n_neurons,) or None
+        1 for a perfect prediction, 0 for the mean; 0 for a neuron that is silent. None if the
+        activity is not of counts.
+    """
+    times, half = _judged(times)
+    counts = source.recording.rows(times).astype(np.float64)
+    if (counts < 0).any() or (counts != np.round(counts)).any():
+        return None
+    _, rows = source.inputs(times)
+    encoder = source.encoder
+    predicted = _of_the_other(expected(source.decoder, rows), half) * encoder.scale + encoder.mean
+    return poisson_deviance_explained(counts, predicted.double().cpu().numpy())
+
+
+def poisson_deviance_explained(counts: Array, predicted: Array) -> Array:
+    """Share of the Poisson deviance of each column that predictions explain, beside its mean.
+
+    Least squares may predict rates below zero, which no count has: predictions are at least a
+    hundredth of the neuron's mean.
+    """
+    mean = counts.mean(axis=0)
+    rates = np.maximum(predicted, _LEAST_RATE * np.maximum(mean, 1e-12))
+    logs = xlogy(counts, counts)
+    left, whole = (
+        (logs - xlogy(counts, rate) - counts + rate).sum(axis=0)
+        for rate in (rates, np.maximum(mean, 1e-12))
+    )
+    return np.where(whole > 0, 1 - left / np.where(whole > 0, whole, 1.0), 0.0)
+
+
+def _judged(times: IntArray) -> tuple[IntArray, NDArray[np.int64]]:
+    """Samples to judge the decoders by, and which of the two was fitted to each."""
+    half = halves(len(times))
+    some = np.unique(np.linspace(0, len(times) - 1, MOST_SAMPLES).astype(np.int64))
+    return times[some], half[some]
+
+
+def _of_the_other(both: Tensor, half: NDArray[np.int64]) -> Tensor:
+    """At each sample, the expectation of the decoder that was not fitted to it."""
+    return torch.where(torch.from_numpy(half == 0).to(both.device)[:, None], both[1], both[0])
 
 
 def signed_root(values: Array) -> Array:

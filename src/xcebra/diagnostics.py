@@ -217,7 +217,6 @@ def with_decoding(fit: GoodnessOfFit, decoding: Decoding | None) -> GoodnessOfFi
     """The fit of a label, judged by its decoding too; the rule is that of `GoodnessOfFit`."""
     if decoding is None:
         return replace(fit, learned=None)
-    readable = decoding.p_value <= LEVEL and decoding.r2_without_drift > 0
     # Without held-out samples there is a training loss alone; a loss that is not a number is none.
     embedded = math.isfinite(fit.loss) and (
         fit.loss_p_value is None
@@ -227,9 +226,14 @@ def with_decoding(fit: GoodnessOfFit, decoding: Decoding | None) -> GoodnessOfFi
     learned: bool | None = None
     if decoding.p_value > REFUSED_LEVEL:
         learned = False
-    elif readable and embedded:
+    elif is_readable(decoding) and embedded:
         learned = True
     return replace(fit, learned=learned, p_value=decoding.p_value, decoding=decoding)
+
+
+def is_readable(decoding: Decoding) -> bool:
+    """Whether a label is read well enough that a fit may be said to have learned it."""
+    return decoding.p_value <= LEVEL and decoding.r2_without_drift > 0
 
 
 def n_collapsed(embedding: Tensor, config: TrainConfig) -> int:

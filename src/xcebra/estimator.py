@@ -101,7 +101,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         Samples by which the label comes after the activity it belongs to.
     window : int or None
         Samples that each point of the embedding is read from, around its own and never across an
-        epoch's edge; 1 if not given.
+        epoch's edge. None takes 1, or 3 or 5 where averaging over as many samples lets one half of
+        the neurons predict the other half better; with ``recipe="paper"`` it is 1.
     recipe : {"xcebra", "paper"}
     device : str or None
         A torch device; the CPU if not given.
@@ -129,6 +130,9 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     variance_explained_ : dict of str to ndarray of shape (n_neurons,)
         Share of each neuron's variance that is explained, each neuron by the labels and by what
         the other neurons know: ``"all"``, and what each block alone moves. On held-out time.
+    deviance_explained_ : ndarray of shape (n_neurons,) or None
+        For counts, the same as ``variance_explained_["all"]`` with Poisson's deviance in place of
+        the variance, which rates of few spikes are better judged by.
     left_over_ : float
         Largest share of the neurons' variance in one pattern of activity that lasts, and that the
         embedding does not hold. `attribute` warns above 0.03: a factor may lack a latent.
@@ -290,6 +294,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         self.variance_explained_ = crossed_map.variance_explained(
             source, times, plan.blocks, plan.config.seed
         )
+        self.deviance_explained_ = crossed_map.deviance_explained(source, times)
         self.readout_ = fit_readouts(encoder, recording, plan)
         self.mixture_ = {}
         if plan.config.similarity == "euclidean":

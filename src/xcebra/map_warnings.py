@@ -67,13 +67,17 @@ def warn_of_map(
     if basis == "sparse":
         _warn_mixed(model, method, select)
     if missing:
-        warn(
+        wanted = f"time_dims={model.config_['time_dims'] + 1} or more, or more steps"
+        told = (
             f"one pattern of activity holds {model.left_over_:.0%} of the neurons' variance and "
-            "is not in the embedding: a factor may lack a latent, and its neurons may then "
-            f"seem to carry others. Try time_dims={model.config_['time_dims'] + 1} or more, or "
-            "more steps",
-            MissingFactorWarning,
+            "is not in the embedding: a factor may lack a latent"
         )
+        if method == CROSSED:
+            # Read from the neurons, it takes part in the map as a latent that is not shown.
+            told += f". The map accounts for it, less exactly than a latent would; try {wanted}"
+        else:
+            told += f", and its neurons may then seem to carry others. Try {wanted}"
+        warn(told, MissingFactorWarning)
     encoder = model.encoder_
     times = spread(recording.epochs, _LOOKED_AT)
     rows = recording.rows(times)

@@ -38,6 +38,8 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
     tensors |= {f"decoder/{k}": v for k, v in model.decoder_.state_dict().items()}
     for name, share in model.variance_explained_.items():
         tensors[f"variance/{name}"] = torch.from_numpy(share)
+    if model.deviance_explained_ is not None:
+        tensors["deviance"] = torch.from_numpy(model.deviance_explained_)
     for name, mixture in model.mixture_.items():
         for part in (*_MIXTURE, "bends"):
             tensors[f"mixture/{name}/{part}"] = torch.from_numpy(getattr(mixture, part))
@@ -83,6 +85,7 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     model.variance_explained_ = {
         name: tensors[f"variance/{name}"].numpy() for name in header["variance_explained"]
     }
+    model.deviance_explained_ = tensors["deviance"].numpy() if "deviance" in tensors else None
     model.left_over_ = header["left_over"]
     model.mixture_ = {}
     for name, numbers in header["mixture"].items():

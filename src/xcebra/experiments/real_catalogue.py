@@ -91,10 +91,10 @@ def real(scale: RealScale, data: RealFolder) -> list[RealItem]:
                 *plan.known_cells(),
                 *plan.foreign(),
                 *plan.independent(both=False),
+                *plan.other_labels(),
                 *plan.known_cells_with_poisson(),
                 *plan.numbers_of_time_latents(),
                 *plan.as_recorded(),
-                *plan.other_labels(),
                 *plan.implanted(),
                 *plan.noise(),
                 *plan.cebra(),
@@ -163,8 +163,9 @@ class _Plan:
             for file in self.files:
                 labels = self._labels(file) if seed == 0 else (self._main(file),)
                 for label in labels:
+                    main = label == self._main(file)
                     case = RealCase(file, label, self._bin(file), "own")
-                    found.append(self._fit(case, seed=seed, methods=seed == 0, test=False))
+                    found.append(self._fit(case, seed=seed, methods=main and seed == 0, test=False))
         return found
 
     def other_labels(self) -> list[RealItem]:

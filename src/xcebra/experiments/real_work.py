@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,8 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score, roc_auc_score
 
 from xcebra.caveats import XcebraWarning
+from xcebra.decoding import decode
+from xcebra.diagnostics import GoodnessOfFit, is_readable, with_decoding
 from xcebra.encoding_strength import encoding_strength
 from xcebra.estimator import XCEBRA
 from xcebra.experiments.encoding_test import encoding_significant
@@ -22,6 +25,7 @@ from xcebra.experiments.real_cebra import cebra_scores
 from xcebra.experiments.real_truth import NOISE, STRENGTHS, Challenge, RealCase, build
 from xcebra.experiments.work import measure, rounded, without_caveats
 from xcebra.labels import Label
+from xcebra.planning import make_plan
 from xcebra.recording import Recording
 
 DEFAULT, ENCODING, CEBRA = "default", "encoding model", "CEBRA"
@@ -119,13 +123,13 @@ def _(item: RealFit) -> dict[str, Any]:
         progress=False,
     )
     with _caveats() as caught:
-        seconds, _ = _timed(lambda: model.fit(recording, label=name))
+        seconds, learned = _timed(lambda: _learned(model, recording, name, item.map))
     found: dict[str, Any] = {
         "n_times": recording.epochs.size,
         "n_neurons": recording.n_neurons,
         "n_own": int(challenge.own.sum()),
         "n_true": int((challenge.truth == 1).sum()),
-        "learned": _verdict(model, name),
+        "learned": learned,
         "decoding_r2": round(decoding_r2(recording, challenge.label, item.case.bin_ms), 4),
         "seconds": {"fit": round(seconds, 2)},
     }
@@ -305,6 +309,19 @@ def _of_maps(
 def _caveats() -> Any:
     """Keep the warnings of this package, one of each kind and place."""
     return warnings.catch_warnings(record=True, action="always", category=XcebraWarning)
+
+
+def _learned(model: XCEBRA, recording: Recording, name: str, fit: bool) -> bool | None:
+    """The verdict on a label, by a fit; where one is not needed otherwise, only if it decides."""
+    if not fit:
+        plan = make_plan(recording, model.get_params(deep=False))
+        label = next(each for each in plan.labels if each.name == name)
+        decoding = decode(recording, label, window=plan.window, seed=plan.config.seed)
+        if decoding is None or not is_readable(decoding):
+            # No loss of the embedding would make a yes of this.
+            return with_decoding(GoodnessOfFit(math.nan, math.nan, None), decoding).learned
+    model.fit(recording, label=name)
+    return _verdict(model, name)
 
 
 def _verdict(model: XCEBRA, name: str) -> bool | None:

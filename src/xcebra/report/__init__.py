@@ -89,7 +89,7 @@ def write_report(
     path = Path(path)
     over_time = None if recording is None else map_over_time(model, amap, recording)
     numbers = {
-        "map": map_numbers(amap, model.variance_explained_["all"], truth),
+        "map": map_numbers(amap, _explained(model), truth),
         "over_time": over_time,
         "embedding": None if recording is None else embedding_numbers(model, recording),
     }
@@ -145,14 +145,34 @@ def _verdict(
     low = int((explained < _LITTLE).sum())
     found = page.verdicts(model.goodness_of_fit_, amap) + page.notes(told)
     unread = f"; of {low} of them less than {_LITTLE:.0%}: do not read their scores"
+    deviance = ""
+    if model.deviance_explained_ is not None:
+        deviance = f" ({model.deviance_explained_.mean():.0%} of the deviance of their counts)"
+    n_patterns = model.crossed_decoder_.patterns.shape[1] if model.crossed_decoder_ else 0
+    accounted = f" The map accounts for {n_patterns} such." if n_patterns else ""
     found += (
-        f'<p class="soft">The embedding explains {explained.mean():.0%} of the neurons\' variance'
-        f"{unread if low else ''}. The largest shared pattern of activity that it does not hold "
-        f"has {model.left_over_:.1%} of the variance; above 3 %, a factor may lack a latent.</p>"
+        '<p class="soft">On held-out time, the labels and the other neurons explain '
+        f"{explained.mean():.0%} of the neurons' variance{deviance}, on average"
+        f"{unread if low else ''}. The largest shared pattern of activity that the embedding does "
+        f"not hold has {model.left_over_:.1%} of the variance; above 3 %, a factor may lack a "
+        f"latent.{accounted}</p>{_chosen(model)}"
     )
     if scores:
         found += page.table(["measure", "value"], [[k, f"{v:.4f}"] for k, v in scores.items()])
     return found
+
+
+def _chosen(model: XCEBRA) -> str:
+    """Settings that the fit chose from the data, in one sentence."""
+    given, config = model.get_params(deep=False), model.config_
+    told = []
+    if given["time_dims"] is None:
+        n = config["time_dims"]
+        told.append(f"{n} time latent{'' if n == 1 else 's'}")
+    if given["window"] is None:
+        n = config.get("window", 1)
+        told.append(f"a window of {n} sample{'' if n == 1 else 's'}")
+    return f'<p class="soft">Chosen from the data: {" and ".join(told)}.</p>' if told else ""
 
 
 def _map(amap: AttributionMap) -> str:
@@ -203,10 +223,18 @@ def _training(model: XCEBRA) -> str:
     )
 
 
+def _explained(model: XCEBRA) -> dict[str, Any]:
+    """What is explained of every neuron, on held-out time, by measure."""
+    found = {"variance": model.variance_explained_["all"]}
+    if model.deviance_explained_ is not None:
+        found["deviance"] = model.deviance_explained_
+    return found
+
+
 def _neurons(model: XCEBRA, amap: AttributionMap, truth: Mapping[str, Any] | None) -> str:
     tested = (
-        " Share: of the variance that all latents explain, the part that is lost without this "
-        "block. p: of no connection to it, one neuron at a time."
+        " Variance that only a label explains: what it adds beyond all other labels and latents, "
+        "as a share of the neuron's variance. p: of no connection to it, one neuron at a time."
         if amap.connections
         else ""
     )
@@ -215,7 +243,7 @@ def _neurons(model: XCEBRA, amap: AttributionMap, truth: Mapping[str, Any] | Non
         f"neurons. It ranks neurons; it is no test.{tested} A neuron of which little is explained "
         'has no score worth reading.</p><div class="controls">'
         '<button id="download">Download as CSV</button></div>'
-        + page.ranking(amap, model.variance_explained_["all"], truth)
+        + page.ranking(amap, _explained(model), truth)
     )
 
 

@@ -24,7 +24,7 @@ _DIGITS = 5
 
 
 def map_numbers(
-    amap: AttributionMap, explained: NDArray[Any], truth: Mapping[str, Any] | None
+    amap: AttributionMap, explained: Mapping[str, NDArray[Any]], truth: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Neurons by blocks and latents, what is explained of each, and the known wiring."""
     owners = {
@@ -39,7 +39,7 @@ def map_numbers(
             {"name": name, "block": owners[i], "values": _short(amap.values[:, i])}
             for i, name in enumerate(amap.latent_names)
         ],
-        "explained": _short(explained),
+        "explained": {what: _short(shares) for what, shares in explained.items()},
         "truth": {name: [int(v) for v in np.asarray(t)] for name, t in (truth or {}).items()},
     }
 

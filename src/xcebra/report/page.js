@@ -355,7 +355,7 @@
       const columns = map.blocks.flatMap((b) =>
         Object.entries({ score: b.scores, z: b.z, ...b.tested, ...b.opinion })
           .map(([name, values]) => [`${name} ${b.name}`, values]))
-        .concat([["variance explained", map.explained]],
+        .concat(Object.entries(map.explained).map(([what, v]) => [`${what} explained`, v]),
           Object.entries(map.truth).map(([name, known]) => [`${name} (truth)`, known]));
       const head = ["neuron", ...columns.map(([name]) => name), ...map.latents.map((l) => l.name)];
       const lines = order.map((i) => [map.neurons[i],

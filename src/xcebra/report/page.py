@@ -137,7 +137,9 @@ def curves(numbers: Mapping[str, Any]) -> str:
     )
 
 
-def ranking(amap: AttributionMap, explained: Any, truth: Mapping[str, Any] | None) -> str:
+def ranking(
+    amap: AttributionMap, explained: Mapping[str, Any], truth: Mapping[str, Any] | None
+) -> str:
     """Every neuron with its scores and what a test found, in a table that can be sorted."""
     columns = []
     for name in amap.blocks:
@@ -146,7 +148,7 @@ def ranking(amap: AttributionMap, explained: Any, truth: Mapping[str, Any] | Non
         if found := amap.connections.get(name):
             columns.append((f"variance that only {name} explains", "", found.share, ".3f"))
             columns.append((f"p for {name}", "", found.p_values, ".2g"))
-    columns.append(("variance explained", "", explained, ".2f"))
+    columns += [(f"{what} explained", "", shares, ".2f") for what, shares in explained.items()]
     heads = ['<th scope="col" data-first="ascending"><button>neuron</button></th>']
     for told, block, *_ in columns:
         sorts = f' data-block="{escaped(block)}"' if block else ""
