@@ -27,10 +27,10 @@ def population(n_neurons=30, *, rank=3, noise=0.0, seed=0):
     return x
 
 
-def measured(x, *, epochs=None, seed=0):
+def measured(x, *, epochs=None):
     recording = Recording(x, epochs=epochs)
     inputs = Inputs.measure(recording, recording.epochs, project=False)
-    return recording, inputs, LeaveOut.measure(recording, recording.epochs, inputs, seed)
+    return recording, inputs, LeaveOut.measure(recording, recording.epochs, inputs)
 
 
 def standardised(recording, inputs):
@@ -65,12 +65,28 @@ def test_every_neuron_is_left_out_once_and_groups_are_of_one_size(n_neurons, n_g
     assert sorted(together.tolist()) == list(range(n_neurons))
 
 
-def test_groups_come_from_the_seed_and_mix_the_order_of_the_neurons():
-    x = population(40)
-    groups = [measured(x, seed=seed)[2].group for seed in (0, 0, 1)]
-    np.testing.assert_array_equal(groups[0], groups[1])
-    assert (groups[0] != groups[2]).any()
-    assert (groups[0] != np.arange(40) % 5).any()
+def test_neurons_that_share_most_are_kept_apart():
+    """Pairs of neurons with a factor of their own never lie in one group."""
+    rng = np.random.default_rng(0)
+    factors = rng.standard_normal((N, 20))
+    x = np.repeat(factors, 2, axis=1) + 0.3 * rng.standard_normal((N, 40))
+    _, _, parted = measured(x)
+    assert parted.n_groups == 5
+    pairs = parted.group.reshape(20, 2)
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+    assert np.bincount(parted.group).tolist() == [8] * 5
+
+
+def test_groups_follow_the_neurons_whatever_their_order():
+    x = population(42, noise=0.5)
+    order = np.random.default_rng(3).permutation(42)
+    one, other = measured(x)[2].group, measured(x[:, order])[2].group
+    together = one[order][:, None] == one[order]
+    # A silent neuron shares nothing with anyone and may be anywhere.
+    moving = order != SILENT
+    np.testing.assert_array_equal(
+        (other[:, None] == other)[np.ix_(moving, moving)], together[np.ix_(moving, moving)]
+    )
 
 
 def test_correlations_are_those_of_the_epochs_in_double_precision():

@@ -232,7 +232,7 @@ def fit_crossed_decoder(
     """
     device = encoder.loadings.device
     times = known_times(recording.epochs, labels, _MOST_SAMPLES)
-    leave_out = LeaveOut.measure(recording, recording.epochs, inputs, config.seed)
+    leave_out = LeaveOut.measure(recording, recording.epochs, inputs)
     any_latents = time_block is not None or patterns.shape[1] > 0
     around = any_latents and lasts(encoder, recording, recording.epochs)
     reader = Reader(encoder, decoder, leave_out, time_block, patterns, around)

@@ -320,14 +320,15 @@ def poisson_deviance_explained(counts: Array, predicted: Array) -> Array:
     Least squares may predict rates below zero, which no count has: predictions are at least a
     hundredth of the neuron's mean.
     """
-    mean = counts.mean(axis=0)
-    rates = np.maximum(predicted, _LEAST_RATE * np.maximum(mean, 1e-12))
+    fires = counts.any(axis=0)
+    mean = np.where(fires, counts.mean(axis=0), 1.0)
+    rates = np.maximum(predicted, _LEAST_RATE * mean)
     logs = xlogy(counts, counts)
     left, whole = (
-        (logs - xlogy(counts, rate) - counts + rate).sum(axis=0)
-        for rate in (rates, np.maximum(mean, 1e-12))
+        (logs - xlogy(counts, rate) - counts + rate).sum(axis=0) for rate in (rates, mean)
     )
-    return np.where(whole > 0, 1 - left / np.where(whole > 0, whole, 1.0), 0.0)
+    varies = fires & (whole > 0)
+    return np.where(varies, 1 - left / np.where(varies, whole, 1.0), 0.0)
 
 
 def _judged(times: IntArray) -> tuple[IntArray, NDArray[np.int64]]:

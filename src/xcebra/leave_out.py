@@ -47,19 +47,17 @@ class LeaveOut:
     correlation: NDArray[np.float64]
 
     @classmethod
-    def measure(cls, recording: Recording, epochs: Epochs, inputs: Inputs, seed: int) -> LeaveOut:
-        """Draw the groups, and measure the correlations in one pass over time."""
+    def measure(cls, recording: Recording, epochs: Epochs, inputs: Inputs) -> LeaveOut:
+        """Measure the correlations in one pass over time, and part the neurons by them."""
         n, products = 0, np.zeros((1, 1))
         for chunk in chunks(recording.neural, epochs):
             u = (np.asarray(chunk, dtype=np.float64) - inputs.mean) * inputs.reciprocal
             n += len(u)
             products = products + u.T @ u
+        correlation = products / n
         n_neurons = len(inputs.mean)
-        order = np.random.default_rng(seed).permutation(n_neurons)
-        group = np.empty(n_neurons, dtype=np.int64)
         n_groups = n_neurons if n_neurons <= _ONE_BY_ONE else _MOST_GROUPS
-        group[order] = np.arange(n_neurons) % n_groups
-        return cls(group, products / n)
+        return cls(_apart(correlation, n_groups), correlation)
 
     @property
     def n_groups(self) -> int:
@@ -85,6 +83,27 @@ class LeaveOut:
             among = self.correlation[np.ix_(kept, kept)] + _RIDGE * np.eye(int(kept.sum()))
             whole[np.ix_(kept, left)] = np.linalg.solve(among, self.correlation[np.ix_(kept, left)])
         return whole
+
+
+def _apart(correlation: NDArray[np.float64], n_groups: int) -> IntArray:
+    """Groups of one size in which neurons are as little correlated with each other as possible.
+
+    What a neuron shares with others is then still known to those that are kept. One neuron after
+    the other, those with most to share first, joins the group that has room and least in common
+    with it. Nothing is drawn at random: fits with different seeds leave out the same neurons.
+    """
+    n = len(correlation)
+    shared = np.square(correlation)
+    np.fill_diagonal(shared, 0.0)
+    group = np.full(n, -1, dtype=np.int64)
+    room = np.full(n_groups, n // n_groups) + (np.arange(n_groups) < n % n_groups)
+    in_common = np.zeros((n_groups, n))
+    for neuron in np.argsort(-shared.sum(axis=0), kind="stable"):
+        joined = int(np.where(room > 0, in_common[:, neuron], np.inf).argmin())
+        group[neuron] = joined
+        room[joined] -= 1
+        in_common[joined] += shared[neuron]
+    return group
 
 
 @dataclass(frozen=True, eq=False)

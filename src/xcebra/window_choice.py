@@ -67,7 +67,7 @@ def choose_window(
     explained = shared_activity(recording, labels, times, allowed)
     alone = explained[1]
     best = max(explained.values())
-    if best - alone < max(_LEAST_GAIN, _LEAST_RELATIVE_GAIN * alone):
+    if best <= 0 or best - alone < max(_LEAST_GAIN, _LEAST_RELATIVE_GAIN * alone):
         return 1
     return min(w for w in allowed if explained[w] >= _AS_GOOD * best)
 
