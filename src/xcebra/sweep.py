@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from importlib.metadata import version
 from multiprocessing import resource_tracker
@@ -181,7 +181,7 @@ def _attempt(work: Work, item: Any, threads: int) -> tuple[str | None, str]:
         row = {
             "key": key(item),
             "kind": type(item).__name__,
-            "item": asdict(item),
+            "item": _compared(item),
             "found": found,
             "seconds": round(time.perf_counter() - started, 2),
             "finished": now(),
