@@ -485,7 +485,10 @@ def _say_fit(run: Run, told: Mapping[str, Any]) -> None:
         typer.echo(f"{name}: {verdict_words(name, each)}")
         if each.learned is False and name != "time":
             typer.echo(f"  if {name} should be there, try a larger --bin-size, or --smooth")
-    typer.echo(f"the embedding explains {told['variance_explained']:.0%} of the neurons' variance")
+    window = f"{told['window']} sample{'s' * (told['window'] != 1)}"
+    typer.echo(f"{told['time_dims']} time latents, each point read from {window}")
+    share = f"{told['variance_explained']:.0%} of the neurons' variance"
+    typer.echo(f"labels and other neurons explain {share} on held-out time")
     typer.echo(run.folder)
 
 
