@@ -10,7 +10,7 @@ from xcebra.crossed_map import poisson_deviance_explained
 
 def test_it_is_that_of_scikit_learn():
     rng = np.random.default_rng(0)
-    rates = rng.gamma(2.0, 0.3, size=(500, 4))
+    rates = 0.2 + rng.gamma(2.0, 0.3, size=(500, 4))
     counts = rng.poisson(rates).astype(float)
     found = poisson_deviance_explained(counts, rates)
     expected = [d2_tweedie_score(counts[:, k], rates[:, k], power=1) for k in range(4)]
@@ -21,9 +21,9 @@ def test_the_mean_explains_nothing_and_the_counts_themselves_everything():
     counts = np.random.default_rng(1).poisson(1.5, size=(300, 2)).astype(float)
     nothing = poisson_deviance_explained(counts, np.tile(counts.mean(axis=0), (300, 1)))
     np.testing.assert_allclose(nothing, 0.0, atol=1e-12)
-    # Where the count is 0, a hundredth of the mean is as near as a prediction may be.
+    # Where the count is 0, a tenth of the mean is as near as a prediction may be.
     everything = poisson_deviance_explained(counts, counts)
-    assert (everything > 0.97).all()
+    assert (everything > 0.85).all()
     assert (everything < 1.0).all()
 
 

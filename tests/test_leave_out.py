@@ -1,8 +1,11 @@
 """Latents read without a neuron: what the others predict of it, and that it never finds itself."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
+from scipy.signal import lfilter
 from sklearn.linear_model import Ridge
 
 from xcebra import leave_out
@@ -39,6 +42,12 @@ def standardised(recording, inputs):
 
 def encoder(inputs, *, window=1, n_latents=4):
     return Encoder(inputs, n_latents, limit=5.0, window=window, generator=generator())
+
+
+def without(windows, parted, g, times):
+    """Windows of standardised activity in which a group is predicted by the others."""
+    weights = np.array([parted.weights(g, q) for q in parted.quarter(times)])
+    return np.einsum("slj,sjk->slk", windows, weights)
 
 
 def writer(inputs, n_latents=4):
@@ -89,24 +98,31 @@ def test_groups_follow_the_neurons_whatever_their_order():
     )
 
 
-def test_correlations_are_those_of_the_epochs_in_double_precision():
+def test_correlations_are_those_of_the_other_quarters_in_double_precision():
     x = population(noise=0.5)
-    recording, _, parted = measured(x, epochs=[(0, 300), (500, 900)])
-    inside = np.concatenate([recording.neural[:300], recording.neural[500:900]]).astype(np.float64)
-    moving = np.arange(30) != SILENT
-    expected = np.corrcoef(inside[:, moving].T)
-    np.testing.assert_allclose(parted.correlation[np.ix_(moving, moving)], expected, atol=1e-9)
-    assert not parted.correlation[SILENT].any()
-    assert not parted.correlation[:, SILENT].any()
+    recording, inputs, parted = measured(x, epochs=[(0, 300), (500, 900)])
+    times = np.r_[np.arange(300), np.arange(500, 900)]
+    assert parted.borders.tolist() == [175, 550, 725]
+    assert parted.quarter(np.array([0, 174, 175, 549, 550, 1199])).tolist() == [0, 0, 1, 1, 2, 3]
+    u = standardised(recording, inputs)
+    for q in range(4):
+        others = u[times[parted.quarter(times) != q]]
+        expected = others.T @ others / len(others)
+        np.testing.assert_allclose(parted.correlations[q], expected, atol=1e-9)
+        assert not parted.correlations[q][SILENT].any()
+        assert not parted.correlations[q][:, SILENT].any()
 
 
 def test_the_others_predict_as_a_ridge_regression_does():
     recording, inputs, parted = measured(population(noise=0.7))
     u = standardised(recording, inputs)
-    for g in range(parted.n_groups):
+    quarter = parted.quarter(np.arange(N))
+    for g, q in product(range(parted.n_groups), range(4)):
         left, kept = parted.members(g), np.flatnonzero(parted.group != g)
-        ridge = Ridge(alpha=leave_out._RIDGE * N, fit_intercept=False).fit(u[:, kept], u[:, left])
-        imputed = u @ parted.weights(g)
+        seen = u[quarter != q]
+        ridge = Ridge(alpha=leave_out._RIDGE * len(seen), fit_intercept=False)
+        ridge.fit(seen[:, kept], seen[:, left])
+        imputed = u @ parted.weights(g, q)
         np.testing.assert_allclose(imputed[:, left], ridge.predict(u[:, kept]), atol=1e-7)
         np.testing.assert_array_equal(imputed[:, kept], u[:, kept])
 
@@ -121,7 +137,9 @@ def test_a_population_without_noise_is_reproduced():
 
 def test_a_neuron_of_which_the_others_know_nothing_is_replaced_by_its_mean():
     """Exactly orthogonal neurons: the correlations are the identity, and the weights zero."""
-    x = np.linalg.qr(np.random.default_rng(0).standard_normal((N, 12)))[0]
+    # The same in every quarter, so that they are orthogonal in any three of them.
+    x = np.linalg.qr(np.random.default_rng(0).standard_normal((N // 4, 12)))[0]
+    x = np.tile(x, (4, 1))
     x -= x.mean(axis=0)
     x = np.linalg.qr(x)[0] * np.sqrt(N)
     _, _, parted = measured(x * np.arange(1, 13) + 5)
@@ -180,7 +198,7 @@ def test_latents_are_the_embedding_of_imputed_activity(window):
     u = standardised(recording, inputs)
     rows = recording.epochs.windows(times, window, N)
     for g in range(parted.n_groups):
-        imputed = torch.from_numpy((u @ parted.weights(g))[rows])
+        imputed = torch.from_numpy(without(u[rows], parted, g, times))
         with torch.no_grad():
             expected = model.network((imputed @ model.loadings).flatten(1))
         assert (found[g] - expected).abs().max() < 1e-6
@@ -197,10 +215,10 @@ def test_patterns_are_what_the_decoder_misses_of_imputed_activity(window):
     u = standardised(recording, inputs)
     rows = recording.epochs.windows(times, window, N)
     for g in range(parted.n_groups):
-        imputed = torch.from_numpy(u @ parted.weights(g))
+        imputed = torch.from_numpy(without(u[rows], parted, g, times))
         with torch.no_grad():
-            embedding = model.network((imputed[rows] @ model.loadings).flatten(1))
-            missed = imputed[times] - decoder.standardised(embedding)
+            embedding = model.network((imputed @ model.loadings).flatten(1))
+            missed = imputed[:, window // 2] - decoder.standardised(embedding)
         assert (found[g] - missed @ patterns).abs().max() < 1e-5
 
 
@@ -251,3 +269,22 @@ def test_of_no_samples_or_no_latents_there_is_nothing():
     assert found.shape == (5, 0, 3)
     found = latents_without(model, recording, np.arange(9), parted, slice(0, 0), around=False)
     assert found.shape == (5, 9, 0)
+
+
+@pytest.mark.parametrize("kind", ["slow", "many"])
+def test_independent_neurons_are_not_found_in_what_others_predict_of_them(kind):
+    """Slow neurons, or as many as samples, predict each other in the samples measured on."""
+    rng = np.random.default_rng(0)
+    n, d = (10_000, 50) if kind == "slow" else (1000, 400)
+    x = rng.standard_normal((n, d))
+    if kind == "slow":
+        slow = lfilter([1.0], [1.0, -0.998], x, axis=0)
+        x = 0.7 * slow / slow.std(axis=0) + rng.standard_normal((n, d))
+    recording, inputs, parted = measured(x)
+    u, times = standardised(recording, inputs), np.arange(n)
+    for g in range(parted.n_groups):
+        own = parted.members(g)
+        found = without(u[:, None], parted, g, times)[:, 0][:, own]
+        r2 = [np.corrcoef(found[:, k], u[:, i])[0, 1] ** 2 for k, i in enumerate(own)]
+        # With weights of the same samples, it is 0.12 or more.
+        assert np.mean(r2) < 0.05

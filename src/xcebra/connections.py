@@ -87,14 +87,12 @@ def _gains(
     times = tested_samples(source.recording, source.labels)
     points, rows = source.inputs(times)
     n_labels = points.shape[1]
-    in_units = (points * decoder.label_units()).double().cpu().numpy()
-    columns = points.double().cpu().numpy()
-    latents = (rows[:, :, n_labels:] * decoder.embedding_scale).double().cpu().numpy()
+    in_units = (points * decoder.label_units()).cpu().double().numpy()
+    columns = points.cpu().double().numpy()
+    latents = (rows[:, :, n_labels:] * decoder.embedding_scale).cpu().double().numpy()
     with torch.no_grad():
-        # With the labels' part, of which a neuron that follows a latent as it is knows nothing.
-        as_read = latents + decoder.labels_part(points).double().cpu().numpy()
         in_latents = decoder.embedding_scale / decoder.latent_scale
-        bent = (decoder.bent_part(points) * in_latents).double().cpu().numpy()
+        bent = (decoder.bent_part(points) * in_latents).cpu().double().numpy()
     activity = source.recording.rows(times)[:, neurons].astype(np.float64)
     group = decoder.group.cpu().numpy()[neurons]
     of_label = {label.name: label for label in decoder.labels}
@@ -115,13 +113,8 @@ def _gains(
                     mixed = in_units[:, mine] @ mixtures[name].weights.T
                     mixed = mixed + bent[g] * mixtures[name].bends
                 other_labels = np.delete(columns, np.arange(mine.start, mine.stop), axis=1)
-                others, also = (
-                    np.concatenate([other_labels, version - mixed], axis=1)
-                    for version in (rest, as_read[g])
-                )
-                part = group_gains(
-                    x, columns[:, mine], others, of_label[name].kind, seed=seed, also=also
-                )
+                others = np.concatenate([other_labels, rest - mixed], axis=1)
+                part = group_gains(x, columns[:, mine], others, of_label[name].kind, seed=seed)
             parts.append(part)
             order.append(own)
         found[name] = Gains.together(parts, np.argsort(np.concatenate(order)))

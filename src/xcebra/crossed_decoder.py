@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ _MOST_REFERENCES = 4096
 # The labels' part of a latent: cosines of random directions, and what a ridge costs.
 _WAVES, _ROWS_A_WAVE, _WAVELENGTH, _RIDGE = 100, 20, 1.5, 1e-3
 _FOLDS = 4
+_LEAST_SPREAD = 1e-6
 # Share of a latent's variance that the labels tell, held out. Below the first it is nothing. Up to
 # the second, the latent is a factor of its own and stays as it is: the sparse basis undoes what it
 # has of the label. From the third on, it is a copy of the label, whose part is taken out.
@@ -79,7 +80,8 @@ class CrossedDecoder(nn.Module):
           where the embedding outlasts a sample;
         - ``patterns`` (n_neurons, n_patterns): what is left over and read as further latents, which
           stand after the time latents wherever latents are spoken of; see `xcebra.left_over`;
-        - ``group`` (n_neurons,) and ``correlation`` (n_neurons, n_neurons): see `LeaveOut`;
+        - ``group`` (n_neurons,), ``correlations`` (n_quarters, n_neurons, n_neurons),
+          ``borders`` (n_quarters - 1,): see `LeaveOut`;
         - ``label_mean``, ``label_scale`` (n_label_columns,);
         - ``directions`` (n_label_columns, n_waves), ``phases`` (n_waves,): smooth functions of the
           labels;
@@ -99,7 +101,8 @@ class CrossedDecoder(nn.Module):
     around: Tensor
     patterns: Tensor
     group: Tensor
-    correlation: Tensor
+    correlations: Tensor
+    borders: Tensor
     label_mean: Tensor
     label_scale: Tensor
     directions: Tensor
@@ -142,7 +145,11 @@ class CrossedDecoder(nn.Module):
 
     def reader(self, encoder: Encoder, decoder: Decoder, time_block: slice | None) -> Reader:
         """What reads the latents that the members were trained with."""
-        leave_out = LeaveOut(self.group.cpu().numpy(), self.correlation.double().cpu().numpy())
+        leave_out = LeaveOut(
+            self.group.cpu().numpy(),
+            self.correlations.cpu().double().numpy(),
+            self.borders.cpu().numpy(),
+        )
         around = bool(self.around)
         return Reader(encoder, decoder, leave_out, time_block, self.patterns, around)
 
@@ -235,7 +242,11 @@ def fit_crossed_decoder(
     leave_out = LeaveOut.measure(recording, recording.epochs, inputs)
     any_latents = time_block is not None or patterns.shape[1] > 0
     around = any_latents and lasts(encoder, recording, recording.epochs)
-    reader = Reader(encoder, decoder, leave_out, time_block, patterns, around)
+    # In single precision, as they are kept.
+    kept = leave_out.correlations.astype(np.float32).astype(np.float64)
+    reader = Reader(
+        encoder, decoder, replace(leave_out, correlations=kept), time_block, patterns, around
+    )
     latents = reader.latents(recording, times)
     points = label_points(labels, times).to(device)
     fixed = _measure(encoder, recording, times, points, latents, leave_out, labels, config.seed)
@@ -299,6 +310,8 @@ def _measure(
     rest = latents - torch.einsum("sf,gfl->gsl", functions, told)
     latent_scale = _spread(rest.flatten(0, 1))
     embedding_scale = _spread(latents.flatten(0, 1))
+    # What is smaller is rounding of single precision.
+    varies = latent_scale > _LEAST_SPREAD * (1 + latents.flatten(0, 1).abs().mean(dim=0))
     some = np.unique(np.linspace(0, len(times) - 1, _MOST_REFERENCES).astype(np.int64))
     discrete = np.zeros(n_columns, dtype=bool)
     for each in label_columns(labels):
@@ -306,7 +319,8 @@ def _measure(
     shares = torch.where(torch.from_numpy(discrete).to(mean.device), mean, torch.ones_like(mean))
     return {
         "group": torch.from_numpy(leave_out.group),
-        "correlation": torch.from_numpy(leave_out.correlation).float(),
+        "correlations": torch.from_numpy(leave_out.correlations).float(),
+        "borders": torch.from_numpy(leave_out.borders),
         "label_mean": mean,
         "label_scale": scale,
         "directions": directions,
@@ -314,8 +328,8 @@ def _measure(
         "told": told,
         "bend": bend,
         "latent_mean": rest.flatten(0, 1).mean(dim=0),
-        "latent_scale": torch.where(latent_scale > 0, latent_scale, 1.0),
-        "embedding_scale": torch.where(embedding_scale > 0, embedding_scale, 1.0),
+        "latent_scale": torch.where(varies, latent_scale, 1.0),
+        "embedding_scale": torch.where(varies, embedding_scale, 1.0),
         "reference_embedding": torch.from_numpy(embed(encoder, recording, times[some])),
         "reference_labels": points[torch.from_numpy(some).to(points.device)].cpu(),
         "class_shares": shares,
@@ -336,15 +350,16 @@ def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> tuple[Te
     factor of its own also carries a function of the label, or is merely correlated with it, is not
     known here.
     """
-    design = functions.double()
+    # On the CPU: not every device knows double precision, or regressors that depend on each other.
+    design = functions.cpu().double()
     n_groups, n, n_latents = latents.shape
-    y = latents.double().permute(1, 0, 2).reshape(n, n_groups * n_latents)
+    y = latents.cpu().double().permute(1, 0, 2).reshape(n, n_groups * n_latents)
     if design.shape[1] <= 1 or n_latents == 0:
         nothing = latents.new_zeros(n_groups, design.shape[1], n_latents)
         return nothing, nothing.clone()
-    fold = torch.from_numpy(np.arange(n) * N_STRETCHES // n % _FOLDS).to(y.device)
+    fold = torch.from_numpy(np.arange(n) * N_STRETCHES // n % _FOLDS)
     gram, cross = design.T @ design, design.T @ y
-    ridge = torch.ones(design.shape[1], dtype=torch.float64, device=y.device)
+    ridge = torch.ones(design.shape[1], dtype=torch.float64)
     ridge[0] = 1e-9  # the constant is not held back
     predicted = torch.empty_like(y)
     for k in range(_FOLDS):
@@ -355,7 +370,8 @@ def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> tuple[Te
     centred = y - y.mean(dim=0)
     moved = predicted - predicted.mean(dim=0)
     left = (centred - moved).square().sum(dim=0) / centred.square().sum(dim=0).clamp_min(1e-300)
-    share = 1 - left
+    # One share for each latent: all groups must have the same mixture of the label left in them.
+    share = (1 - left).reshape(n_groups, n_latents).quantile(0.5, dim=0).repeat(n_groups)
     copied = ((share - _OWN_FACTOR) / (_COPY_OF_LABEL - _OWN_FACTOR)).clamp(0.0, 1.0)
     weights = torch.linalg.solve(gram + torch.diag(_RIDGE * n * ridge), cross)
     weights[0] = 0.0  # the mean of a latent is no part of the label

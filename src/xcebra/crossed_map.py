@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from xcebra.encoder import Encoder, embed
 from xcebra.epochs import IntArray
 from xcebra.jacobian import jacobian
 from xcebra.labels import Label
+from xcebra.leave_out import Reader
 from xcebra.map_request import Names, Options
 from xcebra.maps import AttributionMap
 from xcebra.readout import Readout
@@ -32,7 +34,7 @@ Array = NDArray[np.float64]
 MOST_SAMPLES = 4096
 _ROWS_AT_ONCE = 256
 # Of a neuron's mean: the least rate that a prediction of counts may have.
-_LEAST_RATE = 0.01
+_LEAST_RATE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +62,14 @@ class Source:
     labels: Mapping[str, Label]
     time_block: slice | None
 
+    @cached_property
+    def reader(self) -> Reader:
+        """What reads the latents."""
+        return self.decoder.reader(self.encoder, self.embedding_decoder, self.time_block)
+
     def inputs(self, times: IntArray) -> tuple[Tensor, Tensor]:
         """Label columns at some times, and the inputs of the decoders, group by group."""
-        reader = self.decoder.reader(self.encoder, self.embedding_decoder, self.time_block)
-        latents = reader.latents(self.recording, times)
+        latents = self.reader.latents(self.recording, times)
         points = self.points(times)
         with torch.no_grad():
             return points, self.decoder.inputs(points, latents)
@@ -311,14 +317,14 @@ def deviance_explained(source: Source, times: IntArray) -> Array | None:
     _, rows = source.inputs(times)
     encoder = source.encoder
     predicted = _of_the_other(expected(source.decoder, rows), half) * encoder.scale + encoder.mean
-    return poisson_deviance_explained(counts, predicted.double().cpu().numpy())
+    return poisson_deviance_explained(counts, predicted.cpu().double().numpy())
 
 
 def poisson_deviance_explained(counts: Array, predicted: Array) -> Array:
     """Share of the Poisson deviance of each column that predictions explain, beside its mean.
 
     Least squares may predict rates below zero, which no count has: predictions are at least a
-    hundredth of the neuron's mean.
+    tenth of the neuron's mean.
     """
     fires = counts.any(axis=0)
     mean = np.where(fires, counts.mean(axis=0), 1.0)

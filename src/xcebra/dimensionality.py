@@ -73,12 +73,15 @@ def shared_dimensions(recording: Recording, labels: Sequence[Label], epochs: Epo
 def _averages(recording: Recording, labels: Sequence[Label], epochs: Epochs) -> tuple[Array, Array]:
     """Activity and smooth functions of the labels, averaged over a few samples."""
     times = samples_with_labels(labels, epochs)
-    size = _AVERAGED if len(times) >= _AVERAGED * _LEAST_AVERAGES else 1
-    starts = times[: len(times) // size * size : size]
-    # Only runs of samples that follow each other.
-    if size > 1:
-        last = times[size - 1 : len(times) // size * size : size]
-        starts = starts[last - starts == size - 1]
+    # Only runs of samples that follow each other in one epoch.
+    starts = times[: len(times) // _AVERAGED * _AVERAGED : _AVERAGED]
+    last = times[_AVERAGED - 1 : len(times) // _AVERAGED * _AVERAGED : _AVERAGED]
+    together = (last - starts == _AVERAGED - 1) & (last < epochs.stop_of(starts))
+    size, starts = _AVERAGED, starts[together]
+    if len(starts) < _LEAST_AVERAGES:
+        size, starts = 1, times
+    if len(starts) == 0:
+        return np.empty((0, recording.n_neurons)), np.empty((0, 0))
     starts = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_SAMPLES).astype(np.int64))]
     rows = (starts[:, None] + np.arange(size)).ravel()
     x = recording.rows(rows).astype(np.float64).reshape(-1, size, recording.n_neurons).mean(axis=1)

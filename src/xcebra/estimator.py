@@ -680,7 +680,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         label = list(self.readout_) if isinstance(X, Recording) else None
         seeds = np.random.default_rng(self.config_["random_state"]).integers(2**31, size=refits)
         for seed in seeds.tolist():
-            model: XCEBRA = clone(self).set_params(random_state=seed)
+            chosen = {name: self.config_[name] for name in ("time_dims", "window")}
+            model: XCEBRA = clone(self).set_params(random_state=seed, **chosen)
             with warnings.catch_warnings():
                 # What the data speaks against was said at the first fit.
                 warnings.simplefilter("ignore", XcebraWarning)

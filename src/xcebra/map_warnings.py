@@ -113,7 +113,7 @@ def _warn_mixed(model: Any, method: str, select: Any) -> None:
     for name, mixture in model.mixture_.items():
         unlearned = model.goodness_of_fit_[name].learned is False  # which says enough
         # It moves the label's columns; of what an encoder reads off, those of time.
-        moved = model.blocks_[name if method in GENERATIVE else "time"]
+        moved = model.blocks_.get(name if method in GENERATIVE else "time", slice(0, 0))
         touched = np.isin(shown, np.arange(moved.start, moved.stop)).any()
         if mixture.trusted or unlearned or not touched:
             continue

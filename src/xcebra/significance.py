@@ -217,13 +217,8 @@ def group_gains(
     clear: bool = True,
     n_shifts: int | None = None,
     seed: int = 0,
-    also: Array | None = None,
 ) -> Gains:
-    """What a block adds to neurons that share their regressors; arguments as `find_connections`.
-
-    ``also`` is another version of the others: of all versions, each neuron is held to the one that
-    explains it best.
-    """
+    """What a block adds to neurons that share their regressors; arguments as `find_connections`."""
     n = len(activity)
     rng = np.random.default_rng(seed)
     x, others = _standardised(activity), _standardised(others)
@@ -231,12 +226,10 @@ def group_gains(
     fold = stretch % _FOLDS
     functions, roughness = _block_functions(block, others, kind, seed)
     rest = x - _Nested(x, others, fold, rng).predicted_without()
-    versions = [] if also is None else [_standardised(also)]
     if clear and others.shape[1]:
         told = _Nested(others, _standardised(block), fold, rng).predicted_without()
-        versions.append(_standardised(others - told))
-    for version in versions:
-        again = x - _Nested(x, version, fold, rng).predicted_without()
+        cleared = _standardised(others - told)
+        again = x - _Nested(x, cleared, fold, rng).predicted_without()
         rest = np.where(np.square(again).sum(axis=0) < np.square(rest).sum(axis=0), again, rest)
     left = np.square(rest).sum(axis=0)
     rest = (rest - rest.mean(axis=0)).astype(np.float32)

@@ -95,8 +95,9 @@ def shared_activity(
         x = standardised(activity)
         return x - held_out_prediction(design, x, fold) if design.shape[1] else x
 
-    single = beyond_labels(recording.rows(times).astype(np.float64))
-    varies = float((recording.rows(times).std(axis=0) > 0).sum()) * n
+    activity = recording.rows(times).astype(np.float64)
+    single = beyond_labels(activity)
+    varies = float((np.ptp(activity, axis=0) > 0).sum()) * n
     explained = {}
     for window in windows:
         averaged = single

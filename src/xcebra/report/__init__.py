@@ -148,10 +148,15 @@ def _verdict(
     deviance = ""
     if model.deviance_explained_ is not None:
         deviance = f" ({model.deviance_explained_.mean():.0%} of the deviance of their counts)"
-    n_patterns = model.crossed_decoder_.patterns.shape[1] if model.crossed_decoder_ else 0
+    crossed, n_patterns = model.crossed_decoder_, 0
+    if crossed is not None and amap.made.get("method") == "crossed-gradient":
+        n_patterns = crossed.patterns.shape[1]
+    by_what = "The embedding explains"
+    if crossed is not None:
+        by_what = "On held-out time, the labels and the other neurons explain"
     accounted = f" The map accounts for {n_patterns} such." if n_patterns else ""
     found += (
-        '<p class="soft">On held-out time, the labels and the other neurons explain '
+        f'<p class="soft">{by_what} '
         f"{explained.mean():.0%} of the neurons' variance{deviance}, on average"
         f"{unread if low else ''}. The largest shared pattern of activity that the embedding does "
         f"not hold has {model.left_over_:.1%} of the variance; above 3 %, a factor may lack a "
@@ -165,8 +170,10 @@ def _verdict(
 def _chosen(model: XCEBRA) -> str:
     """Settings that the fit chose from the data, in one sentence."""
     given, config = model.get_params(deep=False), model.config_
+    if given["recipe"] == "paper" or model.crossed_decoder_ is None:
+        return ""
     told = []
-    if given["time_dims"] is None:
+    if given["time_dims"] is None and given["objective"] == "contrastive":
         n = config["time_dims"]
         told.append(f"{n} time latent{'' if n == 1 else 's'}")
     if given["window"] is None:
