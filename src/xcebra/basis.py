@@ -178,12 +178,14 @@ def sparsest(
     )
     exchanged = int((free_before & ~perhaps).sum()) > max(len(others), _MOST_LOST * n_before)
     instability = _instability(problem, weights)
+    # A mixture can make as many neurons vanish as it has columns, whatever they carry.
+    clearly_more = more and (needed or n_after - n_before > len(others))
     refused = (
         n_after < n_before
         or (exchanged and clearly <= clearly_before + len(others))
         or _n_directions(plain.aa[perhaps]) <= len(others) + n_bent / len(mine)
         or typical(after) < _LEAST_LEFT * typical(before)
-        or instability > (_MOST_UNSTABLE if more and needed else MOST_INSTABILITY)
+        or instability > (_MOST_UNSTABLE if clearly_more else MOST_INSTABILITY)
     )
     if refused:
         return Mixture(none, before, before.copy(), gap, n_before, instability, n_before, straight)
