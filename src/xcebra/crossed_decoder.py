@@ -43,9 +43,10 @@ _MOST_REFERENCES = 4096
 _WAVES, _ROWS_A_WAVE, _WAVELENGTH, _RIDGE = 100, 20, 1.5, 1e-3
 _FOLDS = 4
 _LEAST_SPREAD = 1e-6
-# Share of a latent's variance that the labels tell, held out. Below the first it is nothing. Up to
-# the second, the latent is a factor of its own and stays as it is: the sparse basis undoes what it
-# has of the label. From the third on, it is a copy of the label, whose part is taken out.
+# Share of a latent's variance that the labels tell, held out. Below the first it is nothing. Less a
+# standard error, up to the second the latent is a factor of its own and stays as it is: the sparse
+# basis undoes what it has of the label. From the third on, it is a copy of the label, whose part is
+# taken out.
 _LEAST_TOLD, _OWN_FACTOR, _COPY_OF_LABEL = 0.01, 0.2, 0.3
 
 
@@ -357,7 +358,8 @@ def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> tuple[Te
     if design.shape[1] <= 1 or n_latents == 0:
         nothing = latents.new_zeros(n_groups, design.shape[1], n_latents)
         return nothing, nothing.clone()
-    fold = torch.from_numpy(np.arange(n) * N_STRETCHES // n % _FOLDS)
+    stretch = torch.from_numpy(np.arange(n) * N_STRETCHES // n)
+    fold = stretch % _FOLDS
     gram, cross = design.T @ design, design.T @ y
     ridge = torch.ones(design.shape[1], dtype=torch.float64)
     ridge[0] = 1e-9  # the constant is not held back
@@ -369,10 +371,13 @@ def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> tuple[Te
         predicted[out] = rows @ torch.linalg.solve(inner, cross - rows.T @ targets)
     centred = y - y.mean(dim=0)
     moved = predicted - predicted.mean(dim=0)
-    left = (centred - moved).square().sum(dim=0) / centred.square().sum(dim=0).clamp_min(1e-300)
+    told, error = _share_told((centred - moved).square(), centred.square(), stretch)
     # One share for each latent: all groups must have the same mixture of the label left in them.
-    share = (1 - left).reshape(n_groups, n_latents).quantile(0.5, dim=0).repeat(n_groups)
-    copied = ((share - _OWN_FACTOR) / (_COPY_OF_LABEL - _OWN_FACTOR)).clamp(0.0, 1.0)
+    share, sure = (
+        each.reshape(n_groups, n_latents).quantile(0.5, dim=0).repeat(n_groups)
+        for each in (told, told - error)
+    )
+    copied = ((sure - _OWN_FACTOR) / (_COPY_OF_LABEL - _OWN_FACTOR)).clamp(0.0, 1.0)
     weights = torch.linalg.solve(gram + torch.diag(_RIDGE * n * ridge), cross)
     weights[0] = 0.0  # the mean of a latent is no part of the label
     columns = design[:, : 1 + n_columns]
@@ -384,6 +389,24 @@ def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> tuple[Te
         for each in (weights * copied, bend)
     )
     return next(both), next(both)
+
+
+def _share_told(missed: Tensor, total: Tensor, stretch: Tensor) -> tuple[Tensor, Tensor]:
+    """Share of the squares that is not missed, and its standard error over stretches of time.
+
+    The error is that of the jackknife. Where there are few independent stretches, as in a short
+    recording of slow factors, a share of a quarter is nothing but chance.
+    """
+    n_stretches = int(stretch.max()) + 1
+    sums = [
+        torch.zeros(n_stretches, each.shape[1], dtype=each.dtype).index_add_(0, stretch, each)
+        for each in (missed, total)
+    ]
+    whole = [each.sum(dim=0) for each in sums]
+    share = 1 - whole[0] / whole[1].clamp_min(1e-300)
+    without = 1 - (whole[0] - sums[0]) / (whole[1] - sums[1]).clamp_min(1e-300)
+    spread = (without - without.mean(dim=0)).square().mean(dim=0)
+    return share, ((n_stretches - 1) * spread).sqrt()
 
 
 def _train(
