@@ -26,15 +26,15 @@ from xcebra.recording import Recording
 
 Array = NDArray[np.float64]
 
-# A window of 5 costs up to twice the time of a fit, of 9 three times.
+# With a window of 5, a fit took up to twice as long; longer ones would take more.
 WINDOWS = (1, 3, 5)
 _MOST_SAMPLES = 20_000
 # An epoch must hold so many windows, or most of its samples would lie at its edges.
 _WINDOWS_AN_EPOCH = 20
-# What a longer window must add: of the neurons' variance, and of what single samples explain. On
-# spikes of the hippocampus and the thalamus it loses 20 to 60 % of that or adds 0.5 % of the
-# variance, and maps become worse; on simulated counts it adds 24 to 30 %, and they become better
-# (dataset seed 100).
+# What a longer window must add: of the neurons' variance, and of what single samples explain. In
+# recordings of the hippocampus and the thalamus it lost 14 to 50 % of that, or added 0.5 % of the
+# variance (head-direction cells, whose map became worse); on simulated counts it added 22 to 31 %,
+# and the map became better (dataset seed 100).
 _LEAST_GAIN, _LEAST_RELATIVE_GAIN = 0.01, 0.1
 # Of the best window: a shorter one that explains this much is as good.
 _AS_GOOD = 0.95
