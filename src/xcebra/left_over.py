@@ -22,8 +22,8 @@ from xcebra.recording import Recording
 
 _MOST_LOOKED_AT = 8192
 # Of the neurons' variance: smaller patterns are what bends in the factors that have a latent.
-# Simulations with all latents left 0.02 % or less, with one too few 3.5 and 3.6 % (dataset seeds 100
-# and 101); seven real recordings with foreign neurons 0.03 to 0.13 %.
+# Simulations with all latents left 0.02 % or less, with one too few 3.5 and 3.6 % (dataset seeds
+# 100 and 101); seven real recordings with foreign neurons 0.03 to 0.13 %.
 _LEAST_SHARE = 0.01
 _MOST_PATTERNS = 4
 _N_SHIFTS = 5
