@@ -10,8 +10,8 @@ import torch
 from measuring import matrix_product_share, seconds
 from torch import Tensor, nn
 
-from xcebra.experiments import timing
-from xcebra.experiments.timing import N_NEURONS, N_SAMPLES, PEER_SAMPLES
+from xcebra.reproduce import timing
+from xcebra.reproduce.timing import N_NEURONS, N_SAMPLES, PEER_SAMPLES
 
 N_LATENTS = 14
 TURNS = 3

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import xcebra
-from xcebra.encoder import Encoder
-from xcebra.jacobian import Linearised, linearise, penalty
-from xcebra.planning import make_plan
+from xcebra.networks.encoder import Encoder
+from xcebra.networks.jacobian import Linearised, linearise, penalty
+from xcebra.training.plan import make_plan
 
 _BATCH = 1024
 _DRAWS = 60

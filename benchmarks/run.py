@@ -1,7 +1,8 @@
 """Ours beside CEBRA 0.6.1 and Captum 0.9 on the same arrays, in one run: `make bench`.
 
 A speed is a ratio of medians of calls that take turns. The table is printed, and everything
-measured is added to the files in ``results``, a line a run, with the versions it was measured with.
+measured is added to the files in ``results/speed``, a line a run, with the versions it was
+measured with.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from penalty import penalty_choice
 from scaling import paper_scale_step
 
 import xcebra
-from xcebra.epochs import Epochs
-from xcebra.infonce import infonce
-from xcebra.kernels import tiled
-from xcebra.sampling import NearestLabel
+from xcebra.data.epochs import Epochs
+from xcebra.training.infonce import infonce
+from xcebra.training.kernels import tiled
+from xcebra.training.sampling import NearestLabel
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # CEBRA's imports warn about their own dependencies
@@ -34,7 +35,7 @@ with warnings.catch_warnings():
     from attribution import bench_attribution, report_attribution
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results"
+RESULTS = HERE.parent / "results" / "speed"
 N_TIMES, BATCH, N_LATENTS = 100_000, 5000, 6
 
 
@@ -182,7 +183,7 @@ def main() -> None:
         with (RESULTS / f"{name}.jsonl").open("a") as file:
             file.write(json.dumps(found) + "\n")
         report(found)
-        print(f"added to results/{name}.jsonl")
+        print(f"added to results/speed/{name}.jsonl")
 
 
 def report_core(found: dict[str, Any]) -> None:

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 import xcebra
-from xcebra.batches import Batches
-from xcebra.encoder import Encoder, Inputs
-from xcebra.kernels import fused
-from xcebra.planning import make_plan
-from xcebra.training import new_state, take_step
+from xcebra.networks.encoder import Encoder, Inputs
+from xcebra.training.batches import Batches
+from xcebra.training.kernels import fused
+from xcebra.training.loop import new_state, take_step
+from xcebra.training.plan import make_plan
 
 
 def paper_scale_step(

@@ -1,7 +1,7 @@
 """How long a fit with its map and its test takes beside another version, turn about, as ratios.
 
-``python benchmarks/versions.py FOLDER`` adds a line to ``results/versions.jsonl``. FOLDER holds the
-other version's package, as ``git worktree add`` makes it from an earlier commit: its ``src``.
+``python benchmarks/versions.py FOLDER`` adds a line to ``results/speed/versions.jsonl``. FOLDER
+holds the other version's package, as ``git worktree add`` makes it from an earlier commit: its ``src``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from measuring import provenance
 
-RESULTS = Path(__file__).parent / "results" / "versions.jsonl"
+RESULTS = Path(__file__).parents[1] / "results" / "speed" / "versions.jsonl"
 HERE = Path(__file__).parents[1] / "src"
 _TURNS = 3
 # Samples and neurons: as few as in a small recording, and the size of the paper's simulations.

@@ -1,6 +1,6 @@
 """What it costs to look for the penalty's weight: fits with and without, turn about, as ratios.
 
-``python benchmarks/weight_search.py`` adds a line to ``results/weight_search.jsonl``.
+``python benchmarks/weight_search.py`` adds a line to ``results/speed/weight_search.jsonl``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from measuring import provenance, seconds
 
 import xcebra
 
-RESULTS = Path(__file__).parent / "results" / "weight_search.jsonl"
+RESULTS = Path(__file__).parents[1] / "results" / "speed" / "weight_search.jsonl"
 _TURNS = 3
 
 

@@ -47,7 +47,7 @@ html_show_sourcelink = False
 
 def _lead_to_pages(app: Any, page: str, source: list[str]) -> None:
     """Tables lie beside the documentation; on the site, links to them lead to the page of all."""
-    text = re.sub(r"\]\((?:\.\./)+results/([\w-]+)\.md\)", r"](#results-\1)", source[0])
+    text = re.sub(r"\]\((?:\.\./)+results/paper/([\w-]+)\.md\)", r"](#results-\1)", source[0])
     source[0] = re.sub(r"\]\((?:\.\./)+results\)", "](/results.md)", text)
 
 

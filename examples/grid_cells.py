@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
 
-from xcebra.experiments import GridCells, reproduce
+from xcebra.reproduce import GridCells, reproduce
 
 FOLDER = Path(__file__).parent.parent / "demo"
 BEGIN, BOX, SPACING, TURN = 9939.0, 1.5, 0.5, 0.2

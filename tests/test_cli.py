@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import xcebra
 from xcebra import __version__
 from xcebra.cli import app
-from xcebra.experiments import EXPERIMENTS, Scale, reproduce
+from xcebra.reproduce import EXPERIMENTS, Scale, reproduce
 
 PATIENCE = 300  # seconds; the machine may be busy
 TINY = Scale(dims=(4,), datasets=(0, 1), few=(0,), n_steps=1_500, training_steps=10)

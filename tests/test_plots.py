@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from xcebra import plots
-from xcebra.diagnostics import GoodnessOfFit
-from xcebra.maps import AttributionMap, Steps
+from xcebra.attribution.attribution_map import AttributionMap, Steps
+from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 BLOCKS = {"position": slice(0, 2), "time": slice(2, 3)}
 LATENTS = ("position0", "position1", "time0")

@@ -1,12 +1,12 @@
-"""The studies of ``experiments/``, small: each measures, and its answer says what was measured."""
+"""The studies of ``studies/``, small: each measures, and its answer says what was measured."""
 
 import json
 import re
 
 import pytest
 
-from experiments import default_map, dimensions, gate, inverse, penalty, significance, windows
-from experiments.study import RESULTS
+from studies import default_map, dimensions, gate, inverse, penalty, significance, windows
+from studies.study import RESULTS
 from xcebra.sweep import RowFile
 
 STUDIES = {
@@ -71,7 +71,7 @@ def test_windows_are_told_side_by_side():
 
 
 def test_the_default_map_is_told_beside_the_former_one(monkeypatch):
-    monkeypatch.setattr("xcebra.significance.N_SHIFTS", 19)
+    monkeypatch.setattr("xcebra.statistics.significance.N_SHIFTS", 19)
     items = [
         default_map.Fit("correlated 0.7", 300, correlation=0.7, n_steps=2000, steps=60),
         default_map.Fit("Table 2, d = 4", 300, 2, 2, "z1", n_steps=2000, steps=60),
@@ -91,7 +91,7 @@ def test_the_default_map_is_told_beside_the_former_one(monkeypatch):
 
 
 def test_connections_are_counted_by_both_routes(monkeypatch):
-    monkeypatch.setattr("xcebra.significance.N_SHIFTS", 19)
+    monkeypatch.setattr("xcebra.statistics.significance.N_SHIFTS", 19)
     item = significance.Fit(300, 0.0, refits=1, n_steps=4000, steps=100)
     found = significance.measure(item)
     for route in significance.ROUTES:

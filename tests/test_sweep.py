@@ -60,7 +60,7 @@ def look_around(piece):
     import torch
     from threadpoolctl import threadpool_info
 
-    from xcebra.interrupts import deferred_interrupt
+    from xcebra.common.interrupts import deferred_interrupt
 
     rows = Path(piece.folder) / "rows.jsonl"
     end = time.monotonic() + piece.seconds

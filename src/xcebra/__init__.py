@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from xcebra import caveats, datasets, metrics, selection
+from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.module import attribute
+from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
-from xcebra.formats import read, write
-from xcebra.maps import AttributionMap
-from xcebra.module_maps import attribute
-from xcebra.recording import Recording
+from xcebra.io import read, write
 
 try:
     __version__ = version("xcebra")

@@ -16,18 +16,18 @@ import torch
 import typer
 
 from xcebra import __version__
-from xcebra.attribution import CROSSED, METHODS
+from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.engine import CROSSED, METHODS
 from xcebra.caveats import XcebraWarning
+from xcebra.common.rendering import verdict_words
 from xcebra.datasets import navigation, synthetic
-from xcebra.diagnostics import GoodnessOfFit
-from xcebra.experiments import EXPERIMENTS, GRID_CELLS, REAL, GridCells, RealFolder
-from xcebra.experiments import reproduce as reproduce_experiment
-from xcebra.formats import describe, opened, write
-from xcebra.maps import AttributionMap
-from xcebra.rendering import verdict_words
+from xcebra.io import describe, opened, write
 from xcebra.report import report_run
-from xcebra.runs import MAP, REPORT, Run, Settings, Source, make_run
+from xcebra.report.run_folder import MAP, REPORT, Run, Settings, Source, make_run
+from xcebra.reproduce import EXPERIMENTS, GRID_CELLS, REAL, GridCells, RealFolder
+from xcebra.reproduce import reproduce as reproduce_experiment
 from xcebra.sweep import SweepError
+from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 app = typer.Typer(
     name="xcebra",

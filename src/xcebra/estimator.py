@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from xcebra import crossed_map, settings
-from xcebra.attribution import (
+from xcebra.attribution import crossed_map
+from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.connections import block_connections, tested_samples
+from xcebra.attribution.crossed_map import Source, make_crossed_map
+from xcebra.attribution.engine import (
     CROSSED,
     GENERATIVE,
     UNITS,
@@ -24,15 +27,33 @@ from xcebra.attribution import (
     make_map,
     view_of_model,
 )
-from xcebra.batches import Objective
+from xcebra.attribution.label_axes import (
+    fit_mixtures,
+    fit_readouts,
+    label_axes,
+    reader,
+    sparse_axes,
+)
+from xcebra.attribution.request import Names, Options, choose, latent_names
+from xcebra.attribution.warnings import warn_of_map
 from xcebra.caveats import XcebraWarning
-from xcebra.checks import choice, number, raise_if
-from xcebra.connections import block_connections, tested_samples
-from xcebra.crossed_decoder import fit_crossed_decoder, known_times
-from xcebra.crossed_map import Source, make_crossed_map
-from xcebra.decoder import fit_decoder
-from xcebra.decoding import decode
-from xcebra.diagnostics import (
+from xcebra.common.checks import choice, number, raise_if
+from xcebra.common.progress import watched
+from xcebra.common.rendering import fit_html
+from xcebra.data.labels import Label, LabelSpec, delayed, make_label
+from xcebra.data.recording import Recording, as_labels
+from xcebra.io.model_file import plain, read_model, write_model
+from xcebra.metrics import r_squared
+from xcebra.networks.crossed_decoder import fit_crossed_decoder, known_times
+from xcebra.networks.decoder import fit_decoder
+from xcebra.networks.encoder import Encoder, embed
+from xcebra.networks.left_over import find_left_over
+from xcebra.statistics.label_decoding import decode
+from xcebra.statistics.second_opinion import second_opinions, warn_of_disagreement
+from xcebra.statistics.significance import Connections, merged
+from xcebra.training import settings
+from xcebra.training.batches import Objective
+from xcebra.training.goodness_of_fit import (
     GoodnessOfFit,
     autocorrelation_time,
     held_out_fit,
@@ -40,24 +61,10 @@ from xcebra.diagnostics import (
     training_fit,
     with_decoding,
 )
-from xcebra.encoder import Encoder, embed
-from xcebra.labels import Label, LabelSpec, delayed, make_label
-from xcebra.left_over import find_left_over
-from xcebra.map_request import Names, Options, choose, latent_names
-from xcebra.map_warnings import warn_of_map
-from xcebra.maps import AttributionMap
-from xcebra.metrics import r_squared
-from xcebra.model_file import plain, read_model, write_model
-from xcebra.planning import Plan, make_plan
-from xcebra.progress import watched
-from xcebra.readout import fit_mixtures, fit_readouts, label_axes, reader, sparse_axes
-from xcebra.recording import Recording, as_labels
-from xcebra.rendering import fit_html
-from xcebra.sampling import TimeOffset
-from xcebra.second_opinion import second_opinions, warn_of_disagreement
-from xcebra.settings import RECIPES
-from xcebra.significance import Connections, merged
-from xcebra.training import TrainConfig, train
+from xcebra.training.loop import TrainConfig, train
+from xcebra.training.plan import Plan, make_plan
+from xcebra.training.sampling import TimeOffset
+from xcebra.training.settings import RECIPES
 
 BASES = ("raw", "label", "sparse")
 _ROWS_AT_ONCE = 16_384

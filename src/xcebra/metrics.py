@@ -10,7 +10,7 @@ import sklearn.metrics
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from xcebra.maps import AttributionMap, standardised
+from xcebra.attribution.attribution_map import AttributionMap, standardised
 
 Array = NDArray[np.float64]
 Truth = Mapping[str, Any] | NDArray[np.bool_]

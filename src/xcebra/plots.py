@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.weight_search import MAY_LOSE
+from xcebra.training.weight_search import MAY_LOSE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from xcebra.maps import AttributionMap
+    from xcebra.attribution.attribution_map import AttributionMap
 
 _MOST_NAMES = 40
 _MOST_BINS = 600

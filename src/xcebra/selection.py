@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.caveats import XcebraWarning
-from xcebra.checks import number, raise_if
+from xcebra.common.checks import number, raise_if
 from xcebra.estimator import XCEBRA
-from xcebra.formats import read, write
+from xcebra.io import read, write
 from xcebra.metrics import r_squared
 from xcebra.plots import agreement
 from xcebra.sweep import RowFile, sweep

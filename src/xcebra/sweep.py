@@ -30,9 +30,9 @@ import joblib
 import torch
 from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
 
-from xcebra.checks import number, raise_if
-from xcebra.progress import bar
-from xcebra.provenance import made_with, now
+from xcebra.common.checks import number, raise_if
+from xcebra.common.progress import bar
+from xcebra.common.provenance import made_with, now
 
 Row = dict[str, Any]
 Work = Callable[[Any], dict[str, Any]]

@@ -17,9 +17,9 @@ from numpy.lib import format as npy
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter1d
 
-from xcebra.checks import choice, number, raise_if
+from xcebra.common.checks import choice, number, raise_if
+from xcebra.data.recording import Recording, overlap_of
 from xcebra.datasets.unpickling import plain_array, plain_number, told, unpickled
-from xcebra.recording import Recording, overlap_of
 
 Array = NDArray[np.float64]
 Stretch = tuple[float, float]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.checks import number, raise_if
-from xcebra.recording import Recording
-from xcebra.storage import atomically
+from xcebra.common.checks import number, raise_if
+from xcebra.common.storage import atomically
+from xcebra.data.recording import Recording
 
 if TYPE_CHECKING:
     from ratinabox import Agent

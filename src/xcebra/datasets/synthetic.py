@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xcebra.recording import Recording
+from xcebra.data.recording import Recording
 
 _LEAK = 0.2
 _MIXING_DRAWS = 50_000

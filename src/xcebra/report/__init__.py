@@ -10,10 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.common.provenance import made_with
+from xcebra.common.storage import atomically
+from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
-from xcebra.maps import AttributionMap
-from xcebra.provenance import made_with
-from xcebra.recording import Recording
 from xcebra.report import page
 from xcebra.report.numbers import (
     embedding_numbers,
@@ -23,9 +24,8 @@ from xcebra.report.numbers import (
 )
 from xcebra.report.opinions import second_opinion
 from xcebra.report.page import escaped
-from xcebra.runs import Run
-from xcebra.second_opinion import opposed
-from xcebra.storage import atomically
+from xcebra.report.run_folder import Run
+from xcebra.statistics.second_opinion import opposed
 
 _LITTLE = 0.05  # of a neuron's variance: less is too little to attribute
 _TITLE = "Which neurons carry this behaviour?"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.caveats import DisagreementWarning, XcebraWarning
-from xcebra.encoder import embed
+from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
-from xcebra.maps import AttributionMap
+from xcebra.networks.encoder import embed
 from xcebra.plots import binned
-from xcebra.recording import Recording
 
 _MOST_MAPS = 3_000  # single time steps that a map over time is made from
 _MOST_POINTS = 2_000  # of the embedding

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.maps import AttributionMap
+from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.report.page import escaped
-from xcebra.second_opinion import SecondOpinion
+from xcebra.statistics.second_opinion import SecondOpinion
 
 # More would not be read; the table has all neurons.
 _MOST_LISTED = 8

@@ -6,9 +6,9 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xcebra.basis import Mixture
-from xcebra.diagnostics import GoodnessOfFit
-from xcebra.maps import AttributionMap
+from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.sparse_basis import Mixture
+from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 260, 48, 34
 _LINES = ("#1f6f8b", "#c2571a", "#7b4aa0", "#2f8f4e", "#a3261b", "#8a7a00")

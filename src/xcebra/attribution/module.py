@@ -1,0 +1,234 @@
+"""Attribution maps of any torch module, without the estimator."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.engine import (
+    METHODS,
+    check_options,
+    in_evaluation,
+    make_map,
+    view_of_module,
+)
+from xcebra.attribution.request import Names, Options, choose, latent_names
+from xcebra.common.checks import number, raise_if
+from xcebra.data.epochs import Epochs, IntArray
+from xcebra.data.recording import Recording
+
+_ROWS_AT_ONCE = 65_536
+
+
+def attribute(
+    module: nn.Module,
+    X: Any,
+    *,
+    method: str = "inverted-gradient",
+    aggregate: str = "mean",
+    block: Any = None,
+    blocks: Mapping[str, slice] | None = None,
+    basis: Any = "raw",
+    smooth: int = 1,
+    keep_time: bool | str | Path = False,
+    epochs: Iterable[tuple[int, int]] | None = None,
+    batch_size: int | None = None,
+    neuron_names: Iterable[str] | None = None,
+    random_state: int = 0,
+) -> AttributionMap:
+    """Attribute a module's outputs to the neurons it reads, over the samples given.
+
+    The module is run in evaluation mode and in its own precision, on its own device, and is left as
+    it was: mode, parameters and their gradients.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        From (sample, neuron) or (sample, neuron, lag) to (sample, latent).
+    X : array-like or Tensor of shape (n_samples, n_neurons) or (n_samples, n_neurons, n_lags)
+        Or a Recording. With lags, Jacobians are inverted over neurons and lags together, and a
+        neuron's attribution is the norm over its lags.
+    method : str
+        One of the methods of `XCEBRA.attribute`, but for ``"decoder-gradient"``, which needs the
+        decoder that `XCEBRA` fits.
+    aggregate : {"mean", "max", "sum", "median"}
+        Over time, of absolute values; the median needs ``keep_time=True``.
+    block : str, slice, array-like or None
+        What to attribute: a block's name, latents, or directions of shape (n, n_latents).
+    blocks : mapping of str to slice, optional
+        Names for groups of latents, side by side and in order; one block ``"all"`` if not given.
+    basis : "raw" or array-like of shape (n_latents, n_latents)
+        New axes of the embedding, ``z_new = basis @ z``.
+    smooth : int
+        Neighbours in the embedding over which each Jacobian is averaged; 1 is none.
+    keep_time : bool or path
+        Keep the map of every sample, in memory or, if it is large or a path is given, in a file.
+    epochs : list of (start, stop), optional
+        Samples to aggregate over.
+    batch_size : int, optional
+        Samples at a time; it changes speed and memory, not the map.
+    neuron_names : iterable of str, optional
+    random_state : int
+        For the draws of the two SHAP methods.
+
+    Examples
+    --------
+    >>> import torch, xcebra
+    >>> network = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+    >>> xcebra.attribute(network, torch.randn(100, 5), method="integrated-gradients")
+    AttributionMap(5 neurons x 2 latents, blocks {all: 2}, method='integrated-gradients')
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"module must be a torch.nn.Module, got {type(module).__name__}; a fitted XCEBRA has a "
+            "method of its own, model.attribute(X)"
+        )
+    problems: list[str] = []
+    check_options(
+        problems,
+        method=method,
+        aggregate=aggregate,
+        smooth=smooth,
+        keep_time=keep_time,
+        batch_size=batch_size,
+    )
+    number(problems, "random_state", random_state, least=0, whole=True)
+    if random_state is None:
+        problems.append("random_state must be a whole number of 0 or more, got None")
+    if isinstance(method, str) and method == "decoder-gradient":
+        others = [name for name in METHODS if name != method]
+        problems.append(
+            "method='decoder-gradient' needs a decoder, which XCEBRA fits and a bare module does "
+            f"not have; use one of {others}"
+        )
+    raise_if(problems)
+    if isinstance(X, Recording):
+        neuron_names = X.neuron_names if neuron_names is None else neuron_names
+        epochs = X.epochs.pairs() if epochs is None else epochs
+        X = X.neural
+    values = _samples(X)
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    one = _tensor(values[:1])
+    home = next((each for each in tensors if each.is_floating_point()), one)
+
+    def read(times: IntArray) -> Tensor:
+        return _tensor(values[times]).to(home)
+
+    times = Epochs.check(epochs, len(values)).indices()
+    with in_evaluation(module):
+        n_latents = _n_latents(module, one.to(home))
+        named = _names(values.shape[1], n_latents, blocks, neuron_names)
+        select, chosen = choose(named, block)
+        axes = _axes(basis, n_latents)
+        options = Options(
+            method,
+            axes,
+            select,
+            smooth,
+            aggregate,
+            Path(keep_time) if isinstance(keep_time, str) else keep_time,
+            batch_size,
+            random_state,
+        )
+        amap = make_map(view_of_module(module, one[0].to(home)), read, times, chosen, options)
+    return replace(amap, made={**amap.made, "basis": basis if axes is None else "given"})
+
+
+def _samples(X: Any) -> Any:
+    """What the user gave, checked and where it is: a memory-mapped file is not read whole."""
+    try:
+        values = X.detach() if isinstance(X, Tensor) else np.asanyarray(X)
+        few = _tensor(values[:1])
+        numbers = not few.is_complex()
+        described = f"{values.dtype} of shape {tuple(values.shape)}"
+    except (TypeError, ValueError, IndexError):
+        numbers, described = False, type(X).__name__
+    if not numbers or values.ndim not in (2, 3) or 0 in values.shape:
+        raise ValueError(
+            "X must hold numbers of shape (n_samples, n_neurons) or (n_samples, n_neurons, "
+            f"n_lags), got {described}"
+        )
+    for start in range(0, len(values), _ROWS_AT_ONCE):
+        if not bool(torch.isfinite(_tensor(values[start : start + _ROWS_AT_ONCE])).all()):
+            raise ValueError("X has NaN or infinite entries; fill them or leave those samples out")
+    return values
+
+
+def _tensor(part: Any) -> Tensor:
+    """Some samples as a tensor of their own, whole numbers as single precision."""
+    found = part.clone() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
+    return found if found.is_floating_point() or found.is_complex() else found.float()
+
+
+def _n_latents(module: nn.Module, one: Tensor) -> int:
+    try:
+        with torch.no_grad():
+            answer = module(one)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"the module cannot read samples of shape {tuple(one.shape)}: {error}; X must be "
+            "(n_samples, n_neurons), or (n_samples, n_neurons, n_lags) for models of time windows"
+        ) from error
+    shape = tuple(answer.shape) if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
+    if isinstance(shape, str) or len(shape) != 2 or shape[0] != 1:
+        raise ValueError(
+            f"the module must answer (sample, latent), but for one sample it gave {shape}; "
+            "add a layer that flattens or selects its output"
+        )
+    return shape[1]
+
+
+def _names(
+    n_neurons: int,
+    n_latents: int,
+    blocks: Mapping[str, slice] | None,
+    neuron_names: Iterable[str] | None,
+) -> Names:
+    neurons = tuple(map(str, range(n_neurons) if neuron_names is None else neuron_names))
+    if len(neurons) != n_neurons:
+        raise ValueError(f"neuron_names has {len(neurons)} names, but X has {n_neurons} neurons")
+    blocks = {"all": slice(0, n_latents)} if blocks is None else dict(blocks)
+    at = 0
+    for name, block in blocks.items():
+        follows = isinstance(block, slice) and (block.start or 0) == at and block.stop is not None
+        if not follows or block.stop <= at or block.step not in (None, 1):
+            raise ValueError(
+                f"blocks[{name!r}] is {block}, but blocks must be slices that lie side by side and "
+                f"in order; this one starts at {at}"
+            )
+        at = block.stop
+    if at != n_latents:
+        raise ValueError(f"blocks end at {at}, but the module has {n_latents} latents")
+    blocks = {name: slice(block.start or 0, block.stop) for name, block in blocks.items()}
+    return Names(neurons, latent_names(blocks), blocks)
+
+
+def _axes(basis: Any, n_latents: int) -> NDArray[np.float64] | None:
+    if isinstance(basis, str):
+        if basis != "raw":
+            raise ValueError(
+                f"basis={basis!r} needs a fitted XCEBRA; for a bare module give 'raw' or a matrix "
+                f"of shape ({n_latents}, {n_latents})"
+            )
+        return None
+    try:
+        axes = np.asarray(basis, dtype=np.float64)
+    except (TypeError, ValueError):
+        axes = np.empty(0)
+    if axes.shape != (n_latents, n_latents) or not np.isfinite(axes).all():
+        raise ValueError(
+            f"basis must be 'raw' or a finite matrix of shape ({n_latents}, {n_latents}), got "
+            f"shape {axes.shape}"
+        )
+    if np.linalg.matrix_rank(axes) < n_latents:
+        raise ValueError("basis has no inverse: its rows must be linearly independent")
+    return axes

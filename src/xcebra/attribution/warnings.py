@@ -1,0 +1,186 @@
+"""When not to believe a map: everything a fit knows against it, said when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from xcebra.attribution.engine import CROSSED, GENERATIVE
+from xcebra.caveats import (
+    CollapsedEmbeddingWarning,
+    DuplicateNeuronWarning,
+    IllConditionedWarning,
+    MissingFactorWarning,
+    SaturatedOutputWarning,
+    SparseBasisWarning,
+    UnlearnedLabelWarning,
+    warn,
+)
+from xcebra.data.recording import Recording
+from xcebra.networks.decoder import spread
+from xcebra.networks.encoder import Encoder
+from xcebra.networks.jacobian import linearise
+
+# Chosen on dataset seeds 100 and 101, between fits with all latents and fits with one too few.
+_MOST_LEFT_OVER = 0.03
+_LEAST_LOOKED_AT, _LOOKED_AT = 100, 500
+_SAME, _FEW = 0.998, 3
+_NEAR_BOUND, _MOST_SATURATED = 0.95, 0.05
+# Fits with the right number of latents have 2 to 7.
+_WORST_CONDITION = 100.0
+
+
+def warn_of_map(
+    model: Any,
+    recording: Recording,
+    *,
+    method: str,
+    basis: str,
+    shown: Mapping[str, slice],
+    select: Any,
+) -> None:
+    """Give every warning that a fitted model has for a map.
+
+    Parameters
+    ----------
+    model : XCEBRA
+    recording : Recording
+        What the map is of.
+    method, basis : str
+    shown : mapping of str to slice
+        Blocks of the map; of latents or directions, names that are no block's.
+    select : slice or array
+        Latents of the map.
+    """
+    # Directions and slices may lie in any block.
+    blocks = [
+        name for name in model.blocks_ if name in shown or not set(shown) <= set(model.blocks_)
+    ]
+    missing = method in GENERATIVE and model.left_over_ > _MOST_LEFT_OVER
+    # Advice for one thing at a time: fewer latents are not the remedy where a factor lacks one.
+    # What a label's block holds is of no account to a map that uses the label itself.
+    _warn_unlearned(model, blocks, collapsed=not missing and method != CROSSED)
+    if basis == "sparse":
+        _warn_mixed(model, method, select)
+    if missing:
+        wanted = f"time_dims={model.config_['time_dims'] + 1} or more, or more steps"
+        told = (
+            f"one pattern of activity holds {model.left_over_:.0%} of the neurons' variance and "
+            "is not in the embedding: a factor may lack a latent"
+        )
+        if method == CROSSED:
+            # Read from the neurons, it takes part in the map as a latent that is not shown.
+            told += f". The map accounts for it, less exactly than a latent would; try {wanted}"
+        else:
+            told += f", and its neurons may then seem to carry others. Try {wanted}"
+        warn(told, MissingFactorWarning)
+    encoder = model.encoder_
+    times = spread(recording.epochs, _LOOKED_AT)
+    rows = recording.rows(times)
+    if method not in (CROSSED, "decoder-gradient") and len(rows) >= _LEAST_LOOKED_AT:
+        _warn_duplicates(rows, model.neuron_names_)
+    x = encoder.samples(recording, times)
+    if model.config_["similarity"] == "euclidean":
+        _warn_saturated(encoder, x, model.config_)
+    if method == "inverted-gradient":
+        _warn_ill_conditioned(encoder, x, model)
+
+
+def _warn_unlearned(model: Any, blocks: list[str], *, collapsed: bool) -> None:
+    for name in blocks:
+        fit = model.goodness_of_fit_[name]
+        judged = fit.p_value is not None
+        if fit.learned is False or (fit.learned is None and judged):
+            told = fit.explanation(repr(name))
+            advice = "do not read its map" if fit.learned is False else "read its map with caution"
+            warn(f"{told}: {advice}", UnlearnedLabelWarning)
+        elif fit.collapsed and collapsed:
+            warn(
+                f"the embedding of {name!r} has {fit.collapsed} direction"
+                f"{'s' * (fit.collapsed > 1)} in which samples do not differ, of which the map "
+                "tells nothing but noise; ask for so many latents fewer, or lower jacobian_weight",
+                CollapsedEmbeddingWarning,
+            )
+
+
+def _warn_mixed(model: Any, method: str, select: Any) -> None:
+    shown = np.arange(max(block.stop for block in model.blocks_.values()))
+    shown = shown[select] if isinstance(select, slice) else shown
+    for name, mixture in model.mixture_.items():
+        unlearned = model.goodness_of_fit_[name].learned is False  # which says enough
+        # It moves the label's columns; of what an encoder reads off, those of time.
+        moved = model.blocks_.get(name if method in GENERATIVE else "time", slice(0, 0))
+        touched = np.isin(shown, np.arange(moved.start, moved.stop)).any()
+        if mixture.trusted or unlearned or not touched:
+            continue
+        n_neurons = len(model.neuron_names_)
+        if not mixture.found:
+            warn(
+                f"{mixture.n_unconnected} of {n_neurons} neurons seem unconnected to {name!r}, "
+                f"too few to find out a mixture with {len(mixture.weights)} other latents: its "
+                "map is in the label basis. If other factors are correlated with it, their "
+                "neurons may seem to carry it",
+                SparseBasisWarning,
+            )
+        else:
+            warn(
+                f"the sparse basis of {name!r} rests on {mixture.n_unconnected} of {n_neurons} "
+                f"neurons and changes by {mixture.instability:.0%} without a fifth of all; "
+                "compare with basis='label', and trust neither where they differ",
+                SparseBasisWarning,
+            )
+
+
+def _warn_saturated(encoder: Encoder, x: torch.Tensor, config: Mapping[str, Any]) -> None:
+    with torch.no_grad():
+        near = encoder(x).abs() > _NEAR_BOUND * config["limit"]
+    share = near.double().mean(dim=0)
+    if float(share.max()) > _MOST_SATURATED:
+        warn(
+            f"latent {int(share.argmax())} lies at the bound of the outputs in "
+            f"{float(share.max()):.0%} of the samples, where it no longer follows the neurons; "
+            f"lower temperature, to {config['temperature'] / 4:.2g} for instance, which makes the "
+            "embedding smaller",
+            SaturatedOutputWarning,
+        )
+
+
+def _warn_ill_conditioned(encoder: Encoder, x: torch.Tensor, model: Any) -> None:
+    with torch.no_grad():
+        rows = linearise(encoder.network, encoder.components(x)).jacobian()
+    # On the CPU: not every device knows how to.
+    values = torch.linalg.svdvals(rows.cpu().double())
+    n_free = values.shape[1]
+    if model.config_["similarity"] == "cosine":
+        n_free -= len(model.blocks_)  # the length of each block is fixed
+    if n_free < 1:
+        return
+    condition = float((values[:, 0] / values[:, n_free - 1].clamp_min(1e-300)).median())
+    if condition > _WORST_CONDITION:
+        warn(
+            f"the encoder's Jacobian is ill-conditioned (its weakest direction is {condition:.0f} "
+            "times weaker than its strongest): the inverse magnifies what was not learned; use "
+            "method='decoder-gradient', fewer latents, or a higher jacobian_weight",
+            IllConditionedWarning,
+        )
+
+
+def _warn_duplicates(x: NDArray[np.float32], names: Sequence[str]) -> None:
+    centred = x.astype(np.float64) - x.mean(axis=0)
+    size = np.linalg.norm(centred, axis=0)
+    centred /= np.where(size > 0, size, 1.0)
+    ones, others = np.nonzero(np.triu(np.abs(centred.T @ centred) > _SAME, k=1))
+    if len(ones) == 0:
+        return
+    shown = [f"{names[i]} and {names[j]}" for i, j in zip(ones[:_FEW], others[:_FEW], strict=True)]
+    more = f" and {len(ones) - _FEW} more pairs" if len(ones) > _FEW else ""
+    warn(
+        f"neurons {', '.join(shown)}{more} are nearly the same (correlation above {_SAME}): how "
+        "much of the map goes to which is arbitrary; keep one of each, average them, or use "
+        "method='decoder-gradient', which takes every neuron for itself",
+        DuplicateNeuronWarning,
+    )

@@ -1,0 +1,214 @@
+"""What a label means: continuous, circular or discrete, with missing samples and a delay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcebra.caveats import LabelKindWarning, MissingLabelWarning, warn
+from xcebra.data.epochs import Epochs
+
+KINDS = ("continuous", "discrete", "circular")
+_MOST_CLASSES = 20
+_LEAST_REPEATS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Label:
+    """One label as points in a space where distances mean something.
+
+    Parameters
+    ----------
+    name : str
+    kind : {"continuous", "discrete", "circular"}
+    points : ndarray of shape (n_times, n_columns)
+        The values; for circular labels cosine and sine; for discrete ones one column per class.
+    valid : ndarray of shape (n_times,)
+        False where the label is missing.
+    classes : tuple
+        Values of a discrete label, in the order of its columns.
+    """
+
+    name: str
+    kind: str
+    points: NDArray[np.float64]
+    valid: NDArray[np.bool_]
+    classes: tuple[Any, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Dimensions an embedding needs for it: columns, 2 for an angle, classes - 1 up to 3."""
+        columns = self.points.shape[1]
+        return min(columns - 1, 3) if self.kind == "discrete" else columns
+
+    def codes(self) -> NDArray[np.int64]:
+        """Class of every sample of a discrete label."""
+        return self.points.argmax(axis=1)
+
+
+@dataclass(frozen=True)
+class LabelSpec:
+    """How to read a label.
+
+    Parameters
+    ----------
+    kind : str or None
+        None is continuous for floats, and a guess with a warning for integers.
+    delay : int
+        Samples by which the label comes after the activity it belongs to.
+    classes : tuple or None
+        Of a discrete label, if they are known already.
+    """
+
+    kind: str | None = None
+    delay: int = 0
+    classes: tuple[Any, ...] | None = None
+
+
+def make_label(name: str, values: NDArray[Any], spec: LabelSpec) -> Label:
+    """Encode checked values of shape (n_times, n_columns) by their kind, not yet delayed.
+
+    Raises
+    ------
+    ValueError
+        If the values do not fit the kind.
+    """
+    kind = spec.kind or _assumed_kind(name, values)
+    if kind == "discrete":
+        return _discrete(name, values, spec.classes)
+    if values.dtype.kind in "US":
+        raise ValueError(
+            f"label {name!r} holds text, got {str(values[0, 0])!r}; say "
+            f"label_kind={{{name!r}: 'discrete'}} for class names, or convert it to numbers"
+        )
+    points = values.astype(np.float64)
+    valid = np.asarray(~np.isnan(points).any(axis=1))
+    if kind == "circular":
+        points = _on_circle(f"label {name!r}", points, valid)
+    return Label(name, kind, points, valid)
+
+
+def check_varies(label: Label) -> None:
+    """Refuse a label that makes no pairs: constant, or missing everywhere."""
+    known = label.points[label.valid]
+    if len(known) == 0:
+        raise ValueError(f"label {label.name!r} is missing (NaN) everywhere; leave it out")
+    spread = np.ptp(known, axis=0)
+    # An angle may keep its cosine and still turn.
+    if not (spread.any() if label.kind == "circular" else spread.all()):
+        column = int(np.argmin(spread))
+        raise ValueError(
+            f"label {label.name!r} is constant (column {column} is always {known[0, column]:g}); "
+            "a label must change to make pairs; leave that column out"
+        )
+
+
+def jumps_like_angle(values: NDArray[Any]) -> bool:
+    """Whether one column goes from one end of a whole turn to the other, again and again."""
+    if values.dtype.kind != "f" or values[:1].size != 1:
+        return False
+    steps = np.abs(np.diff(values[np.isfinite(values)].ravel()))
+    near = np.isfinite(values).any() and np.nanmax(values) - np.nanmin(values) <= 2 * np.pi + 1e-6
+    return bool(near and (steps > 1.5 * np.pi).sum() >= 3 and np.median(steps) < np.pi / 4)
+
+
+def _assumed_kind(name: str, values: NDArray[Any]) -> str:
+    if values.dtype.kind == "b":
+        return "discrete"
+    if values.dtype.kind not in "iuf":
+        return "continuous"
+    known = values[np.isfinite(values).reshape(len(values), -1).all(axis=1)]
+    if (known != np.round(known)).any():
+        if jumps_like_angle(values):
+            warn(
+                f"label {name!r} jumps by a whole turn, as an angle in radians does, and was taken "
+                f"as continuous; say label_kind={{{name!r}: 'circular'}} if it is one",
+                LabelKindWarning,
+            )
+        return "continuous"
+    n_classes = len(np.unique(known, axis=0))
+    whole = values.dtype.kind in "iu"
+    kind = "discrete" if whole and n_classes <= _MOST_CLASSES else "continuous"
+    # Floats with few whole values may be classes that lost their type to a missing sample.
+    few = 2 <= n_classes <= min(_MOST_CLASSES, len(known) // _LEAST_REPEATS)
+    if whole or few:
+        warn(
+            f"label {name!r} holds whole numbers, {n_classes} different ones, and was taken as "
+            f"{kind}; say label_kind={{{name!r}: 'continuous'}} or 'discrete' to be sure",
+            LabelKindWarning,
+        )
+    return kind
+
+
+def _discrete(name: str, values: NDArray[Any], known: tuple[Any, ...] | None) -> Label:
+    """One column per class; rows of several columns are classes of their own."""
+    valid = np.ones(len(values), dtype=bool)
+    if values.dtype.kind == "f":
+        valid = np.asarray(~np.isnan(values).any(axis=1))
+    found, codes = np.unique(values[valid], axis=0, return_inverse=True)
+    classes = tuple(_plain_class(row) for row in found)
+    if known is not None:
+        unseen = [c for c in classes if c not in known]
+        if unseen:
+            raise ValueError(
+                f"label {name!r} has classes {unseen} that the fit did not see; it knows "
+                f"{list(known)}"
+            )
+        codes = np.array([known.index(c) for c in classes], dtype=np.int64)[codes.reshape(-1)]
+        classes = known
+    points = np.zeros((len(values), len(classes)))
+    points[np.flatnonzero(valid), codes.reshape(-1)] = 1.0
+    return Label(name, "discrete", points, valid, classes)
+
+
+def _plain_class(row: NDArray[Any]) -> Any:
+    return row[0].item() if len(row) == 1 else tuple(v.item() for v in row)
+
+
+def _on_circle(where: str, points: NDArray[np.float64], valid: NDArray[np.bool_]) -> Any:
+    if points.shape[1] == 1:
+        angle = points[:, 0]
+        span = np.ptp(angle[valid]) if valid.any() else 0.0
+        if span > 4 * np.pi:
+            raise ValueError(
+                f"{where} is circular, so it must be an angle in radians, but it spans {span:g}; "
+                "convert degrees with np.deg2rad"
+            )
+        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    norms = np.linalg.norm(points[valid], axis=1)
+    if points.shape[1] != 2 or not np.allclose(norms, 1.0, atol=1e-3):
+        raise ValueError(
+            f"{where} is circular, so it must be one column of angles in radians, or two columns "
+            f"with their cosine and sine; got {points.shape[1]} columns, norm up to "
+            f"{norms.max(initial=0.0):g}; give several angles as several labels"
+        )
+    return points
+
+
+def delayed(label: Label, delay: int, epochs: Epochs) -> Label:
+    """Pair the activity at ``t`` with the label at ``t + delay``, inside each epoch."""
+    if delay == 0:
+        return label
+    points = label.points.copy()
+    valid = np.zeros_like(label.valid)
+    for start, stop in epochs.pairs():
+        n = stop - start - abs(delay)
+        if n > 0:
+            to = start + max(0, -delay)
+            points[to : to + n] = label.points[to + delay : to + delay + n]
+            valid[to : to + n] = label.valid[to + delay : to + delay + n]
+    return replace(label, points=points, valid=valid)
+
+
+def warn_missing(label: Label, epochs: Epochs) -> None:
+    """Say once how many samples of a label are missing."""
+    missing = sum(int((~label.valid[a:b]).sum()) for a, b in epochs.pairs())
+    if missing:
+        warn(
+            f"label {label.name!r} is missing (NaN) at {missing} of {epochs.size} samples; these "
+            "are left out of its pairs",
+            MissingLabelWarning,
+        )

@@ -1,0 +1,333 @@
+"""A recording: neural activity, labels and epochs, checked once so that later code can trust it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcebra.data.epochs import Epochs
+
+_CHUNK_BYTES = 32 * 2**20
+# Noise smoothed by a Gaussian is correlated by exp(-4), 2 %, at four standard deviations.
+_SHARED_WITHIN = 4.0
+
+
+def overlap_of(width: float) -> int:
+    """How many samples on either side share noise, smoothed by a Gaussian of ``width`` samples."""
+    return max(0, math.ceil(_SHARED_WITHIN * width - 1e-6) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """Neural activity over time with the behaviour that was measured beside it.
+
+    Parameters
+    ----------
+    neural : array-like or DataFrame of shape (n_times, n_neurons)
+        Activity. Kept as float32; a memory-mapped array is used in place, in the file's own type.
+    labels : mapping of str to array-like of shape (n_times,) or (n_times, n_columns), optional
+        Behaviour. NaN marks missing samples.
+    epochs : list of (start, stop), optional
+        Uninterrupted stretches, in samples; the whole recording if not given.
+    neuron_names : sequence of str, optional
+        Taken from a DataFrame's columns, else ``"0"``, ``"1"``, ...
+    latents, ground_truth : mapping, optional
+        What only simulations know: the factors over time, and for each factor whether a neuron
+        is connected to it.
+    time : array-like of shape (n_times,), optional
+        Seconds of each sample, increasing.
+    overlap : int
+        How many samples before and after a sample share what was measured in it, because activity
+        was smoothed; `overlap_of` tells. Pairs in time lie further apart.
+
+    Raises
+    ------
+    ValueError
+        With every problem found, not only the first.
+    """
+
+    neural: NDArray[Any]
+    labels: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    epochs: Epochs = None  # type: ignore[assignment]
+    neuron_names: tuple[str, ...] = ()
+    latents: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    ground_truth: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    time: NDArray[np.float64] | None = None
+    overlap: int = 0
+
+    def __post_init__(self) -> None:
+        problems: list[str] = []
+        names = tuple(self.neuron_names) or _column_names(self.neural)
+        neural = _check_neural(self.neural, problems)
+        n_times, n_neurons = neural.shape if neural.ndim == 2 else (None, None)
+        labels = {
+            str(name): _check_label(str(name), values, n_times, problems)
+            for name, values in self.labels.items()
+        }
+        epochs: Epochs | None = None
+        if n_times is not None:
+            try:
+                epochs = Epochs.check(self.epochs, n_times)
+            except ValueError as error:
+                problems.append(str(error))
+        if names and n_neurons is not None and len(names) != n_neurons:
+            problems.append(
+                f"neuron_names has {len(names)} entries, but there are {n_neurons} neurons"
+            )
+        time = None if self.time is None else _check_time(self.time, n_times, problems)
+        if not isinstance(self.overlap, int | np.integer) or self.overlap < 0:
+            problems.append(
+                f"overlap must be a whole number of samples, 0 or more, got {self.overlap!r}"
+            )
+        if problems:
+            raise ValueError("; ".join(problems))
+        set_ = object.__setattr__
+        set_(self, "time", time)
+        set_(self, "neural", neural)
+        set_(self, "labels", labels)
+        set_(self, "epochs", epochs)
+        set_(self, "neuron_names", tuple(map(str, names or range(n_neurons or 0))))
+
+    @classmethod
+    def from_trials(
+        cls, neural: Any, labels: Mapping[str, Any] | None = None, **others: Any
+    ) -> Recording:
+        """Trials one after another, each an epoch that no pair in time crosses.
+
+        Parameters
+        ----------
+        neural : array-like of shape (n_trials, n_times, n_neurons), or list of (n_times, n_neurons)
+            Trials in a list may differ in length.
+        labels : mapping of str to array-like or list, optional
+            For each label one array per trial, as ``neural``, or one value per trial.
+        **others
+            ``neuron_names`` and ``ground_truth``, as for a Recording.
+
+        Examples
+        --------
+        >>> import numpy as np, xcebra
+        >>> trials = [np.zeros((5, 3)), np.ones((7, 3))]
+        >>> rec = xcebra.Recording.from_trials(trials, {"reward": [0.0, 1.0]})
+        >>> rec.neural.shape, rec.epochs.pairs(), int(rec.labels["reward"].sum())
+        ((12, 3), [(0, 5), (5, 12)], 7)
+        """
+        trials = list(neural) if np.iterable(neural) else []
+        if not trials:
+            raise ValueError("neural has no trials; give an array (trial, time, neuron) or a list")
+        parts = [np.asarray(trial) for trial in trials]
+        shapes = sorted({part.shape[1:] for part in parts})
+        if parts[0].ndim != 2 or len(shapes) > 1:
+            raise ValueError(
+                "neural must be trials of shape (time, neuron) with the same neurons, got trials "
+                f"of shapes {sorted({part.shape for part in parts})[:3]}"
+            )
+        lengths = np.array([len(part) for part in parts])
+        joined = {}
+        for name, given in (labels or {}).items():
+            each = [np.asarray(values) for values in given]
+            if len(each) != len(parts):
+                raise ValueError(
+                    f"label {name!r} has {len(each)} trials, but neural has {len(parts)}"
+                )
+            if all(values.ndim == 0 for values in each):
+                joined[name] = np.repeat(np.array(each), lengths)
+                continue
+            for i, (values, n) in enumerate(zip(each, lengths, strict=True)):
+                if values.shape != (n, *each[0].shape[1:]):
+                    raise ValueError(
+                        f"label {name!r} has shape {values.shape} in trial {i}, where neural has "
+                        f"{n} samples; give one row for each, or one value for each trial"
+                    )
+            joined[name] = np.concatenate(each)
+        ends = np.cumsum(lengths)
+        epochs = list(zip((ends - lengths).tolist(), ends.tolist(), strict=True))
+        others.setdefault("neuron_names", _column_names(trials[0]))
+        return cls(np.concatenate(parts), joined, epochs, **others)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        labels = ", ".join(
+            name if values[:1].size == 1 else f"{name} ({values.shape[1]} columns)"
+            for name, values in self.labels.items()
+        )
+        return f"Recording: {self.extent}; labels: {labels or 'none'}"
+
+    @property
+    def extent(self) -> str:
+        """How much there is of it, in words."""
+        seconds = "" if self.time is None else f" from {self.time[0]:g} s to {self.time[-1]:g} s"
+        return (
+            f"{self.n_neurons} neurons, {self.n_times:,} samples{seconds} in "
+            f"{len(self.epochs)} epoch{'s' * (len(self.epochs) != 1)}"
+        )
+
+    @property
+    def n_times(self) -> int:
+        """Number of samples."""
+        return int(self.neural.shape[0])
+
+    @property
+    def n_neurons(self) -> int:
+        """Number of neurons."""
+        return int(self.neural.shape[1])
+
+    def rows(self, times: NDArray[np.int64] | slice) -> NDArray[np.float32]:
+        """Activity at ``times``: contiguous, writeable float32; only these rows are read."""
+        return np.require(self.neural[times], np.float32, ["C", "W"])
+
+    def windows(self, times: NDArray[np.int64], size: int) -> NDArray[np.float32]:
+        """Activity around ``times``, of shape (n, size, n_neurons), never across an epoch's edge.
+
+        Gathered when it is asked for, so that no copy of the recording is made.
+        """
+        around = self.epochs.windows(times, size, self.n_times)
+        return self.rows(around.ravel()).reshape(*around.shape, self.n_neurons)
+
+
+def chunks(array: NDArray[Any], epochs: Epochs | None = None) -> Iterator[NDArray[Any]]:
+    """Go through an array's rows in views of about 32 MB, so that nothing is copied whole."""
+    row_bytes = max(1, int(np.prod(array.shape[1:])) * 8)
+    step = max(1, _CHUNK_BYTES // row_bytes)
+    for start, stop in epochs.pairs() if epochs is not None else [(0, len(array))]:
+        for at in range(start, stop, step):
+            yield array[at : min(at + step, stop)]
+
+
+def is_memory_mapped(array: Any) -> bool:
+    """Whether an array, or what it is a view of, is backed by a file."""
+    while array is not None:
+        if isinstance(array, np.memmap):
+            return True
+        array = getattr(array, "base", None)
+    return False
+
+
+def _column_names(table: Any) -> tuple[str, ...]:
+    columns = getattr(table, "columns", None)
+    return () if columns is None else tuple(str(name) for name in columns)
+
+
+def _check_neural(neural: Any, problems: list[str]) -> NDArray[Any]:
+    array = np.asarray(neural)
+    if array.ndim != 2 or 0 in array.shape:
+        problems.append(
+            f"neural must have two dimensions (time, neuron), none of them empty; got shape "
+            f"{array.shape}; one neuron is given as x[:, None], trials by Recording.from_trials"
+        )
+        return array
+    if array.dtype.kind not in "fiub":
+        problems.append(
+            f"neural must hold numbers, got dtype {array.dtype}; convert it with astype(float)"
+        )
+        return array
+    if not is_memory_mapped(array):
+        with np.errstate(over="ignore"):
+            array = np.ascontiguousarray(array, dtype=np.float32)
+    bad = first_non_finite(array)
+    if bad is not None:
+        time, neuron = bad
+        problems.append(
+            f"neural has {_spell(array[time, neuron])} at time {time}, neuron {neuron} (the first "
+            "NaN or inf); fill or cut such samples, for instance with epochs around them"
+        )
+    return array
+
+
+def _check_time(given: Any, n_times: int | None, problems: list[str]) -> NDArray[np.float64]:
+    time = np.asarray(given)
+    if time.dtype.kind not in "fiu":
+        problems.append(f"time must hold seconds as numbers, got dtype {time.dtype}")
+        return time
+    time = time.astype(np.float64)
+    if n_times is not None and time.shape != (n_times,):
+        problems.append(f"time has shape {time.shape}, but there are {n_times} samples")
+    elif time.ndim == 1 and not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
+        problems.append("time must be finite and increase from sample to sample; else leave it out")
+    return time
+
+
+def first_non_finite(array: NDArray[Any]) -> tuple[int, int] | None:
+    """Row and column of the first value that is not finite as a float32, or None."""
+    if array.dtype.kind != "f":
+        return None
+    most = np.finfo(np.float32).max
+    at = 0
+    for chunk in chunks(array):
+        # Both are NaN if any value is; comparing so that NaN fails needs no copy of the chunk.
+        if not (chunk.max() <= most and chunk.min() >= -most):
+            bad = ~(np.abs(chunk) <= most)
+            time, neuron = np.argwhere(bad)[0]
+            return at + int(time), int(neuron)
+        at += len(chunk)
+    return None
+
+
+def _spell(value: Any) -> str:
+    """NaN or inf by name; a number too large for float32 as it is."""
+    if np.isfinite(value):
+        return f"{value:g}, beyond float32,"
+    return "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def _check_label(name: str, values: Any, n_times: int | None, problems: list[str]) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.dtype == object:
+        array = from_objects(array)
+    if array.ndim == 1:
+        array = array[:, None]
+    where = f"label {name!r}"
+    if array.dtype == object:
+        problems.append(
+            f"{where} holds class names and missing values; give the missing ones a class of "
+            "their own, or leave their times out with epochs"
+        )
+        return array
+    if array.ndim != 2 or array.shape[1] == 0:
+        problems.append(
+            f"{where} must have shape (time,) or (time, column), got {np.shape(values)}"
+        )
+    elif n_times is not None and len(array) != n_times:
+        problems.append(
+            f"{where} has {len(array)} samples, but the neural data has {n_times}; "
+            "resample one of them so that each row is the same moment"
+        )
+    elif array.dtype.kind == "f" and np.isinf(array).any():
+        time, column = np.argwhere(np.isinf(array))[0]
+        problems.append(
+            f"{where} has {_spell(array[time, column])} at time {time}, column {column}; "
+            "use NaN where the label is missing"
+        )
+    elif array.dtype.kind not in "fiubUS":
+        problems.append(f"{where} must hold numbers or class names, got dtype {array.dtype}")
+    return array
+
+
+def from_objects(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of objects as numbers, with None as NaN; as text; or, if a mixture, as it is."""
+    known = np.array([value == value and value is not None for value in map(_or_none, array.flat)])
+    if all(isinstance(value, str) for value in array.flat[known]):
+        return array.astype(str) if known.all() else array
+    try:
+        return np.where(known.reshape(array.shape), array, np.nan).astype(float)
+    except (TypeError, ValueError):
+        return array
+
+
+def _or_none(value: Any) -> Any:
+    """pandas.NA, which is neither equal to itself nor not, as None."""
+    return None if type(value).__name__ == "NAType" else value
+
+
+def as_labels(y: Any) -> dict[str, Any]:
+    """What a user may pass as ``y`` -- array, DataFrame, mapping or None -- as named labels."""
+    if y is None:
+        return {}
+    if isinstance(y, Mapping):
+        if not y:
+            raise ValueError("y is an empty mapping; pass None to learn from time alone")
+        return {str(name): values for name, values in y.items()}
+    return {"label": y}

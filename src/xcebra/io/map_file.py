@@ -1,0 +1,309 @@
+"""An attribution map as a netCDF file, a labelled dataset or a table."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5netcdf
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from xcebra.attribution.attribution_map import AttributionMap, Steps
+from xcebra.common.storage import atomically
+from xcebra.statistics.second_opinion import SecondOpinion
+from xcebra.statistics.significance import Connections
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from xarray import Dataset
+
+_KIND = "xcebra-map"
+_FORMAT_VERSION = 1
+_ATTRIBUTION = "attribution"
+# Attribute that describes the second opinions: for each label the unit of the rate and the name of
+# the usual score.
+_OPINIONS = "opinions"
+# Attribute with the p-values of the controls of each block that was tested.
+_CONTROLS = "controls"
+# Names in the file of what a test finds; blocks that were not tested have NaN.
+_TESTED = {"share": "share", "share_low": "low", "share_high": "high", "p_value": "p_values"}
+_EXPLAINED = "explained"  # files of version 0.3 do not have it
+
+
+def to_xarray(amap: AttributionMap) -> Dataset:
+    """Values, scores and, if they were kept, the maps of single steps, with named axes."""
+    try:
+        import xarray
+    except ImportError as error:
+        raise ImportError(
+            "to_xarray needs xarray; install it with: pip install 'xcebra[xarray]'"
+        ) from error
+    coordinates, variables = _contents(amap)
+    dataset = xarray.Dataset(
+        {
+            name: (dims, np.asarray(data.maps if isinstance(data, Steps) else data))
+            for name, (dims, data) in variables.items()
+        },
+        {name: (dims, np.asarray(data)) for name, (dims, data) in coordinates.items()},
+        _attributes(amap),
+    )
+    return dataset
+
+
+def to_pandas(amap: AttributionMap) -> DataFrame:
+    """One row per neuron: columns by block (``"score"``, and what a test found), then by latent.
+
+    The second opinion comes last: ``"rate"``, and by label ``"encoding"`` and the usual score.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(
+            "to_pandas needs pandas; install it with: pip install 'xcebra[pandas]'"
+        ) from error
+    columns = [("score", name) for name in amap.blocks]
+    data = [amap.scores[name] for name in amap.blocks]
+    for told, field in _TESTED.items():
+        columns += [(told, name) for name in amap.connections]
+        data += [getattr(found, field) for found in amap.connections.values()]
+    for name, found in amap.connections.items():
+        if found.explained is not None:
+            columns += [(_EXPLAINED, name), ("share_of_explained", name)]
+            data += [found.explained, found.of_explained]
+    columns += [("value", name) for name in amap.latent_names]
+    data.append(amap.values)
+    unknown = np.full(len(amap.neuron_names), np.nan)
+    for opinion in list(amap.opinions.values())[:1]:  # the rate is the same for all labels
+        columns.append(("rate", ""))
+        data.append(opinion.rate)
+    for name, opinion in amap.opinions.items():
+        columns.append(("encoding", name))
+        data.append(unknown if opinion.encoding is None else opinion.encoding)
+    for name, opinion in amap.opinions.items():
+        if opinion.usual is not None:
+            columns.append((str(opinion.usual_name), name))
+            data.append(opinion.usual)
+    return pandas.DataFrame(
+        np.column_stack(data),
+        index=pandas.Index(amap.neuron_names, name="neuron"),
+        columns=pandas.MultiIndex.from_tuples(columns),
+    )
+
+
+def write_map(path: str | os.PathLike[str], amap: AttributionMap) -> None:
+    """Write a map; any netCDF reader finds named axes in it."""
+    coordinates, variables = _contents(amap)
+    text = h5py.string_dtype()
+    with atomically(path) as temporary, h5netcdf.File(temporary, "w") as file:
+        file.dimensions = {
+            "neuron": len(amap.neuron_names),
+            "latent": len(amap.latent_names),
+            "block": len(amap.blocks),
+        }
+        if amap.steps is not None:
+            file.dimensions["time"] = len(amap.steps)
+        if amap.lags:
+            file.dimensions["lag"] = len(amap.lags)
+        for name, (dims, data) in {**coordinates, **variables}.items():
+            if isinstance(data, Steps):
+                # In one piece, so that it can be mapped into memory when it is read.
+                variable = file.create_variable(name, dims, np.float32)
+                at = 0
+                for part in data.parts():
+                    variable[at : at + len(part)] = part
+                    at += len(part)
+            elif data.dtype.kind in "UO":
+                file.create_variable(name, dims, text, data=data.astype(object))
+            else:
+                file.create_variable(name, dims, data.dtype, data=data)
+        for name, (dims, _) in variables.items():
+            if "latent" in dims:
+                file[name].attrs["coordinates"] = "latent_block"
+        for name, value in _attributes(amap).items():
+            file.attrs[name] = value
+
+
+def read_map(path: str | os.PathLike[str]) -> AttributionMap:
+    """Read a map written by `write_map`.
+
+    Raises
+    ------
+    FileNotFoundError
+    ValueError
+        If the file is damaged, is not a map, or comes from a newer version of the package.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {str(path)!r}")
+    # Opened once: what is read and what is mapped are of one file, even if it is replaced.
+    with path.open("rb") as opened:
+        try:
+            with h5py.File(opened, "r") as file:
+                refused = _refused(file)
+                if not refused:
+                    return _read(opened, file)
+        except (OSError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            refused = f"is damaged or not an attribution map ({error}); write it again"
+    raise ValueError(f"{str(path)!r} {refused}")
+
+
+def _refused(file: Any) -> str:
+    if _attribute(file, "kind") != _KIND:
+        return "is a netCDF file, but not an attribution map"
+    number = int(_attribute(file, "format_version"))
+    if number > _FORMAT_VERSION:
+        return (
+            f"has format version {number}, but this version of xcebra knows {_FORMAT_VERSION} at "
+            "most; upgrade xcebra"
+        )
+    return ""
+
+
+def _attribute(file: Any, name: str) -> Any:
+    """An attribute, however the writer's library has wrapped it."""
+    value = file.attrs.get(name)
+    value = value.flat[0] if isinstance(value, np.ndarray) else value
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _read(opened: Any, file: Any) -> AttributionMap:
+    def words(name: str) -> list[str]:
+        return [str(word) for word in file[name].asstr()[...]]
+
+    names, owners = words("block"), np.array(words("latent_block"), dtype=object)
+    blocks = {}
+    for name in names:
+        latents = np.flatnonzero(owners == name)
+        blocks[name] = slice(int(latents[0]), int(latents[-1]) + 1)
+    steps = None
+    if _ATTRIBUTION in file:
+        variable = file[_ATTRIBUTION]
+        offset = variable.id.get_offset()
+        if offset is None or variable.dtype != np.float32:
+            # Another program wrote it again, compressed or in another type.
+            maps = variable[...].astype(np.float32)
+        else:
+            # The file is one piece: its bytes are the array.
+            maps = np.memmap(opened, np.float32, "r", offset=offset, shape=variable.shape)
+        steps = Steps(maps, file["time"][...].astype(np.int64))
+    scores = file["score"][...]
+    tested: dict[str, Connections] = {}
+    if set(_TESTED) <= set(file):
+        tables = [file[told][...] for told in _TESTED]
+        for i, name in enumerate(names):
+            if not np.isnan(tables[0][:, i]).all():
+                tested[name] = Connections(
+                    **{field: t[:, i] for field, t in zip(_TESTED.values(), tables, strict=True)},
+                    explained=file[_EXPLAINED][:, i] if _EXPLAINED in file else None,
+                    controls=_read_controls(file, name),
+                )
+    opinions = _read_opinions(file, names)
+    made = json.loads(_attribute(file, "made"))
+    called = tuple(words("neuron")), tuple(words("latent"))
+
+    def one(values: Any, scores: Any, **more: Any) -> AttributionMap:
+        by_block = {name: scores[:, i] for i, name in enumerate(names)}
+        return AttributionMap(values, by_block, blocks, *called, made, **more)
+
+    lags = {}
+    if "lag" in file:
+        both = zip(file["lag_value"][...], file["lag_score"][...], strict=True)
+        lags = dict(zip(file["lag"][...].tolist(), (one(*each) for each in both), strict=True))
+    return one(
+        file["value"][...], scores, steps=steps, connections=tested, lags=lags, opinions=opinions
+    )
+
+
+def _read_opinions(file: Any, blocks: list[str]) -> dict[str, SecondOpinion]:
+    """The second opinions; none in files of version 0.3.0 and earlier."""
+    described = json.loads(_attribute(file, _OPINIONS) or "{}")
+
+    def known(variable: str, name: str) -> Any:
+        values = file[variable][:, blocks.index(name)]
+        return None if np.isnan(values).all() else values
+
+    return {
+        name: SecondOpinion(
+            rate=file["rate"][...],
+            encoding=known("encoding", name),
+            usual=known("usual", name),
+            **names,
+        )
+        for name, names in described.items()
+    }
+
+
+def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Coordinates and variables: names of their axes, and arrays."""
+    owners = np.full(len(amap.latent_names), "", dtype=object)
+    for name, block in amap.blocks.items():
+        owners[block] = name
+    coordinates: dict[str, Any] = {
+        "neuron": (("neuron",), np.array(amap.neuron_names, dtype=object)),
+        "latent": (("latent",), np.array(amap.latent_names, dtype=object)),
+        "block": (("block",), np.array(list(amap.blocks), dtype=object)),
+        "latent_block": (("latent",), owners),
+    }
+    variables: dict[str, Any] = {
+        "value": (("neuron", "latent"), amap.values),
+        "score": (("neuron", "block"), np.column_stack([amap.scores[b] for b in amap.blocks])),
+    }
+    if amap.connections:
+        untested = np.full(len(amap.neuron_names), np.nan)
+        for told, field in _TESTED.items():
+            each = [getattr(amap.connections.get(b), field, untested) for b in amap.blocks]
+            variables[told] = (("neuron", "block"), np.column_stack(each))
+        known = {b: c.explained for b, c in amap.connections.items() if c.explained is not None}
+        if known:
+            each = [known.get(b, untested) for b in amap.blocks]
+            variables[_EXPLAINED] = (("neuron", "block"), np.column_stack(each))
+    if amap.opinions:
+        unknown = np.full(len(amap.neuron_names), np.nan)
+        given = [amap.opinions.get(b) for b in amap.blocks]
+        # The same for all labels: it does not depend on them.
+        variables["rate"] = (("neuron",), next(iter(amap.opinions.values())).rate)
+        for field in ("encoding", "usual"):
+            each = [getattr(opinion, field, None) for opinion in given]
+            table = np.column_stack([unknown if e is None else e for e in each])
+            variables[field] = (("neuron", "block"), table)
+    if amap.lags:
+        maps = amap.lags.values()
+        scores = [[each.scores[b] for b in amap.blocks] for each in maps]
+        coordinates["lag"] = (("lag",), np.array(list(amap.lags)))
+        variables["lag_value"] = (("lag", "neuron", "latent"), np.stack([m.values for m in maps]))
+        variables["lag_score"] = (("lag", "neuron", "block"), np.array(scores).swapaxes(1, 2))
+    if amap.steps is not None:
+        coordinates["time"] = (("time",), amap.steps.times)
+        variables[_ATTRIBUTION] = (("time", "neuron", "latent"), amap.steps)
+    return coordinates, variables
+
+
+def _attributes(amap: AttributionMap) -> dict[str, Any]:
+    attributes = {
+        "kind": _KIND,
+        "format_version": _FORMAT_VERSION,
+        "made": json.dumps(dict(amap.made)),
+    }
+    if amap.opinions:
+        described = {
+            name: {"rate_unit": opinion.rate_unit, "usual_name": opinion.usual_name}
+            for name, opinion in amap.opinions.items()
+        }
+        attributes[_OPINIONS] = json.dumps(described)
+    controls = {
+        name: found.controls.tolist()
+        for name, found in amap.connections.items()
+        if found.controls is not None
+    }
+    if controls:
+        attributes[_CONTROLS] = json.dumps(controls)
+    return attributes
+
+
+def _read_controls(file: Any, name: str) -> NDArray[np.float64] | None:
+    controls = json.loads(_attribute(file, _CONTROLS) or "{}")
+    return np.array(controls[name], dtype=np.float64) if name in controls else None

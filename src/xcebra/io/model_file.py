@@ -1,0 +1,156 @@
+"""A fitted model as one file, and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from xcebra.attribution.label_axes import Readout
+from xcebra.attribution.sparse_basis import Mixture
+from xcebra.common.storage import read_tensors, under, write_tensors
+from xcebra.networks.crossed_decoder import CrossedDecoder, LabelColumns
+from xcebra.networks.decoder import Decoder
+from xcebra.networks.encoder import Encoder, Inputs
+from xcebra.statistics.label_decoding import Decoding
+from xcebra.training.goodness_of_fit import GoodnessOfFit
+
+_KIND = "xcebra-model"
+_READOUT = ("weights", "intercept", "spread")
+_MIXTURE = ("weights", "before", "after")
+_MIXTURE_NUMBERS = ("gap", "n_unconnected", "instability", "n_before")
+
+Model = TypeVar("Model")
+
+
+def write_model(path: str | os.PathLike[str], model: Any) -> None:
+    """Write everything a fitted estimator has learned, and its settings."""
+    tensors = {f"encoder/{k}": v for k, v in model.encoder_.state_dict().items()}
+    tensors |= {f"history/{k}": torch.from_numpy(v) for k, v in model.history_.items()}
+    for name, readout in model.readout_.items():
+        tensors[f"weights/{name}"] = torch.from_numpy(readout.weights)
+        tensors[f"intercept/{name}"] = torch.from_numpy(readout.intercept)
+        tensors[f"spread/{name}"] = torch.from_numpy(readout.spread)
+    tensors |= {f"decoder/{k}": v for k, v in model.decoder_.state_dict().items()}
+    for name, share in model.variance_explained_.items():
+        tensors[f"variance/{name}"] = torch.from_numpy(share)
+    if model.deviance_explained_ is not None:
+        tensors["deviance"] = torch.from_numpy(model.deviance_explained_)
+    for name, mixture in model.mixture_.items():
+        for part in (*_MIXTURE, "bends"):
+            tensors[f"mixture/{name}/{part}"] = torch.from_numpy(getattr(mixture, part))
+    crossed = model.crossed_decoder_
+    if crossed is not None:
+        tensors |= {f"crossed/{k}": v for k, v in crossed.state_dict().items()}
+    names = getattr(model, "feature_names_in_", None)
+    header = {
+        "params": {k: plain(v) for k, v in model.get_params(deep=False).items()},
+        "config": model.config_,
+        "blocks": [[name, b.start, b.stop] for name, b in model.blocks_.items()],
+        "goodness_of_fit": {k: asdict(v) for k, v in model.goodness_of_fit_.items()},
+        "history": list(model.history_),
+        "variance_explained": list(model.variance_explained_),
+        "left_over": model.left_over_,
+        "mixture": {
+            name: {part: getattr(mixture, part) for part in _MIXTURE_NUMBERS}
+            for name, mixture in model.mixture_.items()
+        },
+        "crossed": None if crossed is None else _plain_labels(crossed),
+        "neuron_names": list(model.neuron_names_),
+        "feature_names_in": None if names is None else list(names),
+    }
+    write_tensors(path, _KIND, tensors, header)
+
+
+def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.device) -> Model:
+    """Make a fitted estimator of class ``cls`` from a file."""
+    tensors, header = read_tensors(path, _KIND)
+    model: Any = cls(**{**header["params"], "device": str(device)})
+    model.config_ = {**header["config"], "device": str(device)}
+    model.blocks_ = {name: slice(a, b) for name, a, b in header["blocks"]}
+    # The file sorts its tensors; the header knows their order.
+    model.history_ = {name: tensors[f"history/{name}"].numpy() for name in header["history"]}
+    model.goodness_of_fit_ = {
+        name: _goodness_of_fit(fields) for name, fields in header["goodness_of_fit"].items()
+    }
+    model.readout_ = {
+        name: Readout(*(tensors[f"{part}/{name}"].numpy() for part in _READOUT))
+        for name in model.blocks_
+        if name != "time"
+    }
+    model.variance_explained_ = {
+        name: tensors[f"variance/{name}"].numpy() for name in header["variance_explained"]
+    }
+    model.deviance_explained_ = tensors["deviance"].numpy() if "deviance" in tensors else None
+    model.left_over_ = header["left_over"]
+    model.mixture_ = {}
+    for name, numbers in header["mixture"].items():
+        arrays: dict[str, Any] = {
+            part: tensors[f"mixture/{name}/{part}"].numpy() for part in _MIXTURE
+        }
+        # Models of version 0.3 have no bends.
+        bends = tensors.get(f"mixture/{name}/bends", torch.zeros(len(arrays["weights"])))
+        model.mixture_[name] = Mixture(**arrays, **numbers, bends=bends.numpy())
+    state = under(tensors, "encoder/")
+    inputs = Inputs(*(state[k].double().numpy() for k in ("mean", "scale", "loadings")))
+    n_latents = max(block.stop for block in model.blocks_.values())
+    cosine = model.config_["similarity"] == "cosine"
+    unit_blocks = list(model.blocks_.values()) if cosine else None
+    model.encoder_ = Encoder(
+        inputs,
+        n_latents,
+        limit=model.config_["limit"],
+        window=model.config_.get("window", 1),
+        unit_blocks=unit_blocks,
+    )
+    model.encoder_.load_state_dict(state)
+    model.encoder_.to(device)
+    unit = torch.ones(n_latents)
+    model.decoder_ = Decoder(inputs, unit, unit, unit_blocks=unit_blocks)
+    model.decoder_.load_state_dict(under(tensors, "decoder/"))
+    model.decoder_.to(device)
+    model.crossed_decoder_ = None
+    if header.get("crossed") is not None:
+        model.crossed_decoder_ = _crossed(under(tensors, "crossed/"), header["crossed"]).to(device)
+    model.neuron_names_ = tuple(header["neuron_names"])
+    model.n_features_in_ = len(state["mean"])
+    if header["feature_names_in"] is not None:
+        model.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
+    return model
+
+
+def _plain_labels(decoder: CrossedDecoder) -> list[list[Any]]:
+    return [
+        [each.name, each.kind, each.columns.start, each.columns.stop] for each in decoder.labels
+    ]
+
+
+def _crossed(state: Mapping[str, torch.Tensor], labels: list[list[Any]]) -> CrossedDecoder:
+    fixed = {name: values for name, values in state.items() if not name.startswith("members.")}
+    columns = [LabelColumns(name, kind, slice(a, b)) for name, kind, a, b in labels]
+    decoder = CrossedDecoder(fixed, columns)
+    decoder.load_state_dict(dict(state))
+    return decoder
+
+
+def _goodness_of_fit(fields: Mapping[str, Any]) -> GoodnessOfFit:
+    """From plain values; in files of version 0.3, the one p-value is that of the loss."""
+    told = {"loss_p_value": fields.get("p_value"), **fields}
+    told["nulls"] = tuple(fields.get("nulls", ()))
+    if told.get("decoding") is not None:
+        decoding = told["decoding"]
+        told["decoding"] = Decoding(**{**decoding, "nulls": tuple(decoding["nulls"])})
+    return GoodnessOfFit(**told)
+
+
+def plain(value: Any) -> Any:
+    """A parameter as JSON can say it; a random generator is not kept."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if isinstance(value, (str, int, float, bool, type(None))) else None

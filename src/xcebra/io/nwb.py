@@ -1,0 +1,207 @@
+"""Neurodata Without Borders: spike times, traces, behaviour and trials, by their names."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcebra.common.storage import atomically
+from xcebra.data.recording import Recording
+from xcebra.io.clock import spans
+from xcebra.io.contents import Contents, Entry, Intervals, Series, Spikes, check_times
+
+# Types of NWB whose columns are neurons.
+_ACTIVITY = ("RoiResponseSeries",)
+_TRUTH = "ground_truth"
+_NAMES = "neuron_names"
+
+
+@contextmanager
+def open_nwb(path: Path) -> Iterator[Contents]:
+    """What is in a file; large series are read when they are used, before it is closed.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged or no NWB file.
+    """
+    try:
+        import pynapple
+        from pynwb import NWBHDF5IO
+    except ImportError as error:
+        raise ImportError(
+            f"{path}: reading it needs pynapple and pynwb; install them with: "
+            "pip install 'xcebra[nwb]'"
+        ) from error
+    with ExitStack() as stack:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                io = stack.enter_context(NWBHDF5IO(str(path), "r"))
+                opened = pynapple.NWBFile(io.read())
+        except Exception as error:
+            told = " ".join(str(error).split())
+            raise ValueError(
+                f"{path}: is damaged or no NWB file ({told}); write or download it again"
+            ) from None
+        yield _contents(opened, path)
+
+
+def _contents(opened: Any, path: Path) -> Contents:
+    entries: dict[str, Entry] = {}
+    unread: dict[str, str] = {}
+    for name in sorted(opened):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                entries[name] = _entry(opened.nwb.objects[opened.key_to_id[name]], opened, name)
+        except Exception as error:
+            unread[name] = " ".join(str(error).split()) or type(error).__name__
+    if not entries:
+        reasons = "; ".join(f"{name!r} {why}" for name, why in unread.items())
+        raise ValueError(f"{path}: has nothing over time in it{': ' if reasons else ''}{reasons}")
+    return Contents(str(path), entries, unread, _own(opened.nwb))
+
+
+def _entry(found: Any, opened: Any, name: str) -> Entry:
+    """What is in the file as it is: pynapple, which knows names and columns, mends times."""
+    from pynwb.base import TimeSeries
+    from pynwb.epoch import TimeIntervals
+    from pynwb.misc import AnnotationSeries, Units
+
+    if isinstance(found, TimeIntervals):
+        return Intervals(found["start_time"].data[:], found["stop_time"].data[:])
+    if isinstance(found, Units):
+        trains = dict(zip(map(str, found.id[:]), found["spike_times"][:], strict=True))
+        return Spikes(trains, _observed(found))
+    if isinstance(found, AnnotationSeries) or not isinstance(found, TimeSeries):
+        raise TypeError(f"is a {type(found).__name__}, which is no series of columns")
+    if len(found.data) == 0:
+        raise ValueError("is empty: it has no samples")
+    times = found.timestamps
+    if times is None:
+        times = found.starting_time + np.arange(len(found.data)) / found.rate
+    times = check_times(times[:], len(found.data))
+    values = found.data[:] if found.data.ndim == 1 else found.data
+    if values.dtype == object:
+        values = np.array([_text(value) for value in values[:].flat]).reshape(found.data.shape)
+    columns = getattr(opened[name], "columns", ())
+    return Series(
+        values,
+        times,
+        tuple(map(str, columns)),
+        type(found).__name__ in _ACTIVITY,
+        unit=(float(found.conversion), float(found.offset)),
+    )
+
+
+def _observed(units: Any) -> Intervals | None:
+    """When every unit was observed, if the file says so."""
+    if "obs_intervals" not in units.colnames:
+        return None
+    each = [np.asarray(table, dtype=float).reshape(-1, 2) for table in units["obs_intervals"][:]]
+    # Every start lets one unit in and every stop one out; stops first where they coincide.
+    moments = np.concatenate([table.T.ravel() for table in each])
+    steps = np.concatenate([np.repeat([1, -1], len(table)) for table in each])
+    order = np.lexsort((steps, moments))
+    all_in = np.cumsum(steps[order]) == len(each)
+    starts = np.flatnonzero(all_in)
+    if len(starts) == 0:
+        raise ValueError("has no moment at which all units were observed (obs_intervals)")
+    return Intervals(moments[order][starts], moments[order][starts + 1])
+
+
+def _own(nwb: Any) -> dict[str, Any]:
+    """What only our own files have: names of neurons and, if simulated, known wiring."""
+    scratch = nwb.scratch or {}
+    extra: dict[str, Any] = {"of": "units" if nwb.units is not None else "neural"}
+    if _NAMES in scratch:
+        extra[_NAMES] = tuple(_text(name) for name in scratch[_NAMES].data[:])
+    if _TRUTH in scratch:
+        table = scratch[_TRUTH]
+        extra[_TRUTH] = {n: np.asarray(table[n].data[:], dtype=bool) for n in table.colnames}
+    return extra
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def write_nwb(
+    path: str | os.PathLike[str], recording: Recording, *, spikes: bool, description: str
+) -> None:
+    """Write a recording, as spike times if ``spikes`` or as a series with a column per neuron.
+
+    Whole numbers of spikes are spread evenly inside their bins, so that bins of the same width
+    have the same numbers again.
+    """
+    from hdmf.common import DynamicTable, VectorData
+    from pynwb import NWBHDF5IO, NWBFile, TimeSeries
+    from pynwb.behavior import BehavioralTimeSeries
+
+    time, names = recording.time, recording.neuron_names
+    if time is None:
+        raise ValueError(f"{path}: NWB has the time of each sample; give the Recording its time")
+    for name in recording.labels:
+        if set(name) & set("/:"):
+            raise ValueError(f"{path}: NWB has no names with / or :, such as {name!r}; rename it")
+    numbered = tuple(map(str, range(recording.n_neurons)))
+    width = Series(recording.neural, time).interval
+    nwb = NWBFile(
+        session_description=description,
+        identifier=Path(path).stem,
+        session_start_time=datetime(2000, 1, 1, tzinfo=UTC),
+    )
+    if spikes:
+        for i, name in enumerate(names):
+            nwb.add_unit(spike_times=_spread(name, recording.neural[:, i], time, width), id=i)
+    else:
+        nwb.add_acquisition(
+            TimeSeries(name="neural", data=recording.neural, unit="a.u.", timestamps=time)
+        )
+    behaviour = nwb.create_processing_module("behavior", "what was measured beside the neurons")
+    series = [
+        TimeSeries(name=name, data=values, unit="a.u.", timestamps=time)
+        for name, values in recording.labels.items()
+    ]
+    if series:
+        behaviour.add(BehavioralTimeSeries(time_series=series))
+    within = spans(time, recording.epochs, width)
+    for start, stop in zip(within.starts, within.stops, strict=True):
+        nwb.add_epoch(round(float(start), 9), round(float(stop), 9))
+    if names != numbered:
+        nwb.add_scratch(list(names), name=_NAMES, description="names of the neurons")
+    if recording.ground_truth:
+        columns = [
+            VectorData(name=name, description=f"connected to {name}", data=np.asarray(connected))
+            for name, connected in recording.ground_truth.items()
+        ]
+        nwb.add_scratch(DynamicTable(name=_TRUTH, description="known wiring", columns=columns))
+    with warnings.catch_warnings():
+        # It is written under a passing name, and moved when it is complete.
+        warnings.filterwarnings("ignore", "The file path provided", UserWarning)
+        with atomically(path) as partial, NWBHDF5IO(str(partial), "w") as io:
+            io.write(nwb)
+
+
+def _spread(
+    name: str, counts: NDArray[Any], time: NDArray[np.float64], width: float
+) -> NDArray[np.float64]:
+    numbers = counts.astype(np.int64)
+    if (wrong := np.flatnonzero((numbers != counts) | (numbers < 0))).size:
+        raise ValueError(
+            f"spikes=True needs whole numbers of spikes, but neuron {name!r} has "
+            f"{counts[wrong[0]]:g} at sample {wrong[0]}; write it with spikes=False"
+        )
+    starts = np.repeat(time - width / 2, numbers)
+    first = np.repeat(np.cumsum(numbers) - numbers, numbers)
+    rank = np.arange(len(starts)) - first
+    return starts + width * (rank + 0.5) / np.repeat(numbers, numbers)

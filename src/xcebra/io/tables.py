@@ -1,0 +1,72 @@
+"""Tables: CSV and Parquet, one row per moment."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from xcebra.io.contents import Contents
+from xcebra.io.objects import from_frame
+
+
+def read_csv(path: Path) -> Contents:
+    """Columns of a CSV file with a header; a first column without a name is the index.
+
+    Raises
+    ------
+    ValueError
+        If it is empty, cut short or not a table.
+    """
+    frame = _read(path, "read_csv", "pandas")
+    if _fields_at_the_end(path) < frame.shape[1]:
+        raise ValueError(
+            f"{path}: is cut short: its last row has fewer than {frame.shape[1]} fields; write or "
+            "download it again"
+        )
+    if frame.columns[0] == "Unnamed: 0":
+        frame = frame.set_index("Unnamed: 0")
+    return from_frame(frame, str(path))
+
+
+def read_parquet(path: Path) -> Contents:
+    """Columns of a Parquet file.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged.
+    """
+    return from_frame(_read(path, "read_parquet", "parquet"), str(path))
+
+
+def _read(path: Path, reader: str, extra: str) -> Any:
+    try:
+        import pandas
+
+        options: dict[str, Any] = {}
+        if reader == "read_csv":
+            # In one piece, for one type in a column; older versions round the last bit.
+            options["low_memory"] = False
+            if tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1):
+                options["float_precision"] = "round_trip"
+        frame: Any = getattr(pandas, reader)(path, **options)
+    except ImportError as error:
+        raise ImportError(
+            f"{path}: reading it needs pandas{' and pyarrow' if extra == 'parquet' else ''}; "
+            f"install them with: pip install 'xcebra[{extra}]'"
+        ) from error
+    except Exception as error:
+        told = " ".join(str(error).split())
+        raise ValueError(f"{path}: is no table that can be read ({told}); write it again") from None
+    if frame.shape[0] == 0 or frame.shape[1] == 0:
+        raise ValueError(f"{path}: is empty: it has {frame.shape[0]} rows; write it again")
+    return frame
+
+
+def _fields_at_the_end(path: Path) -> int:
+    """Number of fields in the last row; pandas fills up a short one."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 2**24))
+        tail = file.read().decode(errors="replace").rstrip()
+    return len(next(csv.reader([tail.rsplit("\n", 1)[-1]])))

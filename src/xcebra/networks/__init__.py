@@ -1,0 +1,1 @@
+"""The encoder, the decoders that go back from latents to neurons, and their derivatives."""

@@ -1,0 +1,1 @@
+"""The benchmark on real recordings: known cells, foreign neurons, noise and implants."""

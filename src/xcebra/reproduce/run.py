@@ -1,0 +1,119 @@
+"""From the name of an experiment to its tables and figures in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from xcebra.common.checks import choice, raise_if
+from xcebra.reproduce import synthetic_figures as figures
+from xcebra.reproduce import table_text as tables
+from xcebra.reproduce.catalogue import ALONE, EXPERIMENTS, FULL, QUICK, Scale, grid_cells
+from xcebra.reproduce.measurements import measure
+from xcebra.reproduce.real.catalogue import real
+from xcebra.reproduce.real.data import RealFolder
+from xcebra.reproduce.row_selection import Row
+from xcebra.reproduce.sources import GridCells
+from xcebra.reproduce.synthetic_tables import SUMMARIES
+from xcebra.sweep import RowFile, key, sweep
+
+ROWS = "rows.jsonl"
+GRID_CELLS = "grid-cells"
+REAL = "real"
+
+
+def reproduce(
+    name: str,
+    folder: Path,
+    *,
+    quick: bool = False,
+    run: bool = True,
+    jobs: int | None = None,
+    dask: str | None = None,
+    progress: bool = False,
+    scale: Scale | None = None,
+    data: GridCells | RealFolder | None = None,
+) -> list[Path]:
+    """Run what is missing of an experiment, then write its tables and figures.
+
+    Parameters
+    ----------
+    name : str
+        One of `EXPERIMENTS`, or ``"grid-cells"`` or ``"real"``.
+    folder : path
+        Where finished rows are kept (``rows.jsonl``, shared by all experiments) and results are
+        written.
+    quick : bool
+        Fewer sizes and recordings.
+    run : bool
+        Without it, results are those of the rows that are finished.
+    jobs, dask, progress
+        As `xcebra.sweep.sweep`; timing runs one piece of work at a time unless told otherwise.
+    scale : Scale, optional
+        What to run, in place of the full or the quick one.
+    data : GridCells or RealFolder, optional
+        The public recording that ``"grid-cells"`` is about, or the folder with the recordings of
+        ``"real"``.
+
+    Returns
+    -------
+    list of Path
+        Files written.
+    """
+    problems: list[str] = []
+    choice(problems, "name", name, (*EXPERIMENTS, GRID_CELLS, REAL))
+    if name == GRID_CELLS and not isinstance(data, GridCells):
+        problems.append(f"{GRID_CELLS!r} needs a public recording: give its path, rat and module")
+    elif name == REAL and not isinstance(data, RealFolder):
+        problems.append(f"{REAL!r} needs the folder of the recordings: give its path")
+    elif name not in (GRID_CELLS, REAL) and data is not None:
+        problems.append(
+            f"{name!r} is of simulated data; a recording is for {GRID_CELLS!r} or {REAL!r}"
+        )
+    elif name == GRID_CELLS and quick:
+        problems.append(f"{GRID_CELLS!r} has five fits and nothing quicker; leave quick out")
+    raise_if(problems)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"folder={str(folder)!r} is a file; name a folder for the results")
+    size = scale or (QUICK if quick else FULL)
+    items: Sequence[Any]
+    if isinstance(data, RealFolder):
+        items = real(size.real, data)
+    else:
+        items = EXPERIMENTS[name](size) if data is None else grid_cells(size, data)
+    rows = RowFile(folder / ROWS)
+    found: Sequence[Row]
+    if run:
+        if isinstance(data, GridCells):
+            data.make()  # whatever is wrong with it is told before any fit
+        if name in ALONE and dask is None:
+            jobs = jobs or 1
+        found = sweep(measure, items, rows, jobs=jobs, dask=dask, progress=progress)
+    else:
+        done = rows.finished(items)
+        found = [done[key(item)] for item in items if key(item) in done]
+    if not found:
+        raise ValueError(
+            f"{str(rows.path)!r} has no finished rows of {name!r} made with xcebra "
+            f"{version('xcebra')}; run the experiment first"
+        )
+    prefix = f"{name}-quick" if quick else name
+    made = SUMMARIES[name](found)
+    written = tables.write(
+        [_signed(table, len(found), len(items)) for table in made], folder, prefix
+    )
+    if name in figures.FIGURES:
+        drawn = figures.FIGURES[name](found)
+        tail = "-quick" if quick else ""
+        written += figures.write({f"{each}{tail}": drawn[each] for each in drawn}, folder)
+    return written
+
+
+def _signed(table: tables.Table, n_found: int, n_items: int) -> tables.Table:
+    """A table that says what made it, and of how much of the work."""
+    told = f"Made with xcebra {version('xcebra')}"
+    if n_found < n_items:
+        told += f", from {n_found} of {n_items} pieces of work"
+    return tables.Table(table.title, table.columns, table.rows, (*table.notes, f"{told}."))

@@ -1,0 +1,133 @@
+"""The recordings that work is done on, each known by a few plain values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from xcebra.data.recording import Recording
+from xcebra.datasets import grid_cells, navigation, synthetic
+
+FACTOR = "z2"
+
+
+@dataclass(frozen=True)
+class Data:
+    """A synthetic recording; the map asked for is always that of ``z2``.
+
+    ``n_hidden`` and ``n_observed`` are the widths of the factor that is not, and that is, given as
+    label, as in `xcebra.datasets.synthetic`.
+    """
+
+    n_hidden: int
+    n_observed: int = 2
+    observed: str = "z2"
+    n_steps: int = 100_000
+    connected: float = 0.5
+    correlation: float = 0.0
+    noise: float = 0.0
+    counts: bool = False
+    seed: int = 0
+
+    def make(self) -> Recording:
+        """Simulate it."""
+        return synthetic(**asdict(self))
+
+    @property
+    def n_latents(self) -> int:
+        """Width of both factors."""
+        return self.n_hidden + self.n_observed
+
+    @property
+    def factor(self) -> str:
+        """The factor whose map is asked for."""
+        return FACTOR
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A simulated rat in a box with four kinds of cells; the map asked for is that of position.
+
+    ``n_cells`` are those of each kind.
+    """
+
+    noise: float = 0.0
+    n_cells: int = 100
+    n_steps: int = 20_000
+    seed: int = 0
+
+    def make(self) -> Recording:
+        """Simulate it."""
+        return navigation(**asdict(self))
+
+    # The label that is given, and the factor whose map is asked for.
+    observed: ClassVar[str] = "position"
+    factor: ClassVar[str] = "position"
+    # What a model is given if a training does not say: the paper's widths.
+    n_observed: ClassVar[int] = 4
+    n_hidden: ClassVar[int] = 10
+    n_latents: ClassVar[int] = 14
+
+
+@dataclass(frozen=True)
+class GridCells:
+    """A public recording of grid cells, with a control for each: itself, moved in time.
+
+    A control keeps its cell's spikes and their rhythm, and has nothing to do with where the rat is.
+    Samples are so far apart that smoothing does not spread spikes from one to the next. A recording
+    is known by the file's digest, wherever the file lies.
+    """
+
+    path: str = field(compare=False)
+    sha256: str | None
+    rat: str
+    module: tuple[int, ...]
+    day: int | None = None
+    conjunctive: tuple[int, ...] = ()
+    step: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rat", self.rat.lower())
+        if self.sha256 is not None:
+            object.__setattr__(self, "sha256", self.sha256.lower())
+
+    def make(self) -> Recording:
+        """Read it, and add the controls."""
+        rec = grid_cells(
+            self.path,
+            rat=self.rat,
+            module=self.module,
+            day=self.day,
+            sha256=self.sha256,
+            conjunctive=self.conjunctive or None,
+            step=self.step,
+        )
+        if 2 * rec.n_neurons < self.n_latents:
+            raise ValueError(
+                f"{self.path}: {rec.n_neurons} cells and as many controls are too few for "
+                f"{self.n_latents} latents; give more modules"
+            )
+        rng = np.random.default_rng(self.seed)
+        margin = rec.n_times // 10
+        shifts = rng.integers(margin, rec.n_times - margin, size=rec.n_neurons)
+        moved = [np.roll(x, shift) for x, shift in zip(rec.neural.T, shifts, strict=True)]
+        real = np.arange(2 * rec.n_neurons) < rec.n_neurons
+        return replace(
+            rec,
+            neural=np.column_stack([rec.neural, *moved]),
+            neuron_names=(*rec.neuron_names, *(f"{name} moved" for name in rec.neuron_names)),
+            ground_truth={"position": real},
+        )
+
+    # As of simulated cells.
+    observed: ClassVar[str] = "position"
+    factor: ClassVar[str] = "position"
+    n_observed: ClassVar[int] = 4
+    n_hidden: ClassVar[int] = 10
+    n_latents: ClassVar[int] = 14
+
+
+Source = Data | Cells | GridCells

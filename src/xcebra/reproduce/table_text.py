@@ -1,0 +1,109 @@
+"""A table of text, written as Markdown, CSV and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xcebra.common.storage import atomically
+from xcebra.reproduce.statistics import Interval
+
+_LATEX = {
+    **{letter: f"\\{letter}" for letter in "%&_#${}"},
+    **{letter: f"\\{letter}{{}}" for letter in "^~"},
+    "\\": r"\textbackslash{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "\n": " ",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text, with a name for every column, and what must be said with it.
+
+    Parameters
+    ----------
+    title : str
+    columns : tuple of str
+    rows : tuple of tuple of str
+    notes : tuple of str
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"a row has {len(row)} cells for {len(self.columns)} columns")
+
+    def markdown(self) -> str:
+        """As Markdown, with title and notes."""
+        lines = [f"## {self.title}", "", _piped(self.columns)]
+        lines.append(_piped(["---"] * len(self.columns)))
+        lines += [_piped(row) for row in self.rows]
+        if self.notes:
+            lines += ["", *(f"- {note}" for note in self.notes)]
+        return "\n".join(lines) + "\n"
+
+    def csv(self) -> str:
+        """As comma-separated values, cells only."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
+        return text.getvalue()
+
+    def latex(self) -> str:
+        """As a LaTeX table (needs booktabs)."""
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{_escaped(self.title)}}}"]
+        lines += [rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}", r"\toprule"]
+        lines += [_ampersanded(self.columns), r"\midrule"]
+        lines += [_ampersanded(row) for row in self.rows]
+        lines += [r"\bottomrule", r"\end{tabular}"]
+        lines += [rf"\par\footnotesize {_escaped(note)}" for note in self.notes]
+        return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def write(tables: Sequence[Table], folder: Path, name: str) -> list[Path]:
+    """Write tables side by side: one Markdown and one LaTeX file, and a CSV file for each table."""
+    written = {
+        f"{name}.md": "\n".join(table.markdown() for table in tables),
+        f"{name}.tex": "\n".join(table.latex() for table in tables),
+    }
+    for number, table in enumerate(tables, start=1):
+        tail = "" if len(tables) == 1 else f"-{number}"
+        written[f"{name}{tail}.csv"] = table.csv()
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in written.items():
+        with atomically(folder / file) as partial:
+            partial.write_text(text, encoding="utf-8")
+    return [folder / file for file in written]
+
+
+def per_cent(value: Interval, best: bool = False) -> str:
+    """A share as per cent, with its interval and the number of recordings behind it."""
+    mean = f"{100 * value.mean:.1f}"
+    mean = f"**{mean}**" if best else mean
+    return f"{mean} [{100 * value.low:.1f}, {100 * value.high:.1f}] n={value.n_datasets}"
+
+
+def _piped(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def _ampersanded(cells: Sequence[str]) -> str:
+    return " & ".join(_escaped(cell) for cell in cells) + r" \\"
+
+
+def _escaped(text: str) -> str:
+    text = "".join(_LATEX.get(letter, letter) for letter in text)
+    parts = text.split("**")
+    if len(parts) % 2 == 0:  # the last pair of stars ends nothing
+        parts[-2:] = ["**".join(parts[-2:])]
+    return "".join(rf"\textbf{{{p}}}" if at % 2 else p for at, p in enumerate(parts))

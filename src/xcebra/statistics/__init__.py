@@ -1,0 +1,1 @@
+"""What a recording says without a network: encoding, decoding, classical scores, tests."""

@@ -1,0 +1,100 @@
+"""The state of training, and its file."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xcebra.common.storage import read_tensors, under, write_tensors
+from xcebra.networks.encoder import Encoder
+
+_KIND = "xcebra-checkpoint"
+_TWIN = "twin/"
+
+
+@dataclass(eq=False)
+class History:
+    """What happened at each step, as plain arrays that grow with training."""
+
+    rows: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, **values: float) -> None:
+        """Append one step."""
+        for name, value in values.items():
+            self.rows.setdefault(name, []).append(value)
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """The history as arrays of shape (n_steps,)."""
+        return {name: np.array(values) for name, values in self.rows.items()}
+
+
+@dataclass(eq=False)
+class Learner:
+    """An encoder, and the optimizer that moves it."""
+
+    encoder: Encoder
+    optimizer: torch.optim.Adam
+
+    def tensors(self, prefix: str) -> dict[str, Tensor]:
+        """All of its state, under names that begin with the prefix."""
+        found = {f"{prefix}encoder/{k}": v for k, v in self.encoder.state_dict().items()}
+        for i, moments in self.optimizer.state_dict()["state"].items():
+            found |= {f"{prefix}optimizer/{i}/{k}": torch.as_tensor(v) for k, v in moments.items()}
+        return found
+
+    def take(self, tensors: Mapping[str, Tensor], prefix: str) -> None:
+        """Take its state back."""
+        self.encoder.load_state_dict(under(tensors, f"{prefix}encoder/"))
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in under(tensors, f"{prefix}optimizer/").items():
+            index, moment = name.split("/")
+            state.setdefault(int(index), {})[moment] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+@dataclass(eq=False)
+class TrainState:
+    """All that changes while training, so that a resumed run gives the same bits.
+
+    ``twin`` goes without the penalty while its weight is searched for.
+    """
+
+    learner: Learner
+    rng: np.random.Generator
+    history: History
+    twin: Learner | None = None
+
+    def save(self, path: Path, fingerprint: str, step: int) -> None:
+        """Write everything to one file."""
+        tensors = self.learner.tensors("")
+        if self.twin is not None:
+            tensors |= self.twin.tensors(_TWIN)
+        for name, values in self.history.arrays().items():
+            tensors[f"history/{name}"] = torch.from_numpy(values)
+        header = {"step": step, "fingerprint": fingerprint, "rng": self.rng.bit_generator.state}
+        write_tensors(path, _KIND, tensors, header)
+
+    def load(self, path: Path, fingerprint: str) -> int:
+        """Take everything back and return the number of steps already done."""
+        tensors, header = read_tensors(path, _KIND)
+        if header["fingerprint"] != fingerprint:
+            raise ValueError(
+                f"checkpoint {str(path)!r} belongs to another fit: its data, labels, epochs or "
+                "settings differ; delete it or give another path"
+            )
+        self.learner.take(tensors, "")
+        if under(tensors, _TWIN):
+            self.twin = copy.deepcopy(self.learner)
+            self.twin.take(tensors, _TWIN)
+        for name, values in under(tensors, "history/").items():
+            self.history.rows[name] = values.tolist()
+        self.rng.bit_generator.state = header["rng"]
+        return int(header["step"])

@@ -1,0 +1,141 @@
+"""The generalised InfoNCE loss, in memory that grows with N, not with N squared.
+
+    loss = mean_i [ -psi(x_i, x_i+) + log sum_j exp psi(x_i, y_j) ]
+
+Temperature and cosine are handled here by scaling the points, so the kernels know two
+similarities only and a learned temperature gets its gradient from autograd.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional as F
+
+from xcebra.training.kernels import contrast
+
+SIMILARITIES = ("euclidean", "cosine", "dot")
+
+
+def infonce(
+    reference: Float[Tensor, "sample latent"],
+    positive: Float[Tensor, "sample latent"],
+    negative: Float[Tensor, "negative latent"],
+    *,
+    similarity: str = "euclidean",
+    temperature: float | Float[Tensor, ""] = 1.0,
+    include_positive: bool = False,
+) -> Float[Tensor, ""]:
+    """Mean InfoNCE loss of references and their positives against shared negatives.
+
+    Parameters
+    ----------
+    reference, positive : Tensor of shape (n_samples, n_latents)
+    negative : Tensor of shape (n_negatives, n_latents)
+        Shared by all references; their number need not be the number of references.
+    similarity : {"euclidean", "cosine", "dot"}
+        ``-|x - y|^2``, the cosine, or the plain dot product, each divided by the temperature.
+    temperature : float or scalar Tensor
+        A Tensor that requires a gradient is learned.
+    include_positive : bool
+        Whether the positive stands in the sum too, which keeps the loss above zero.
+    """
+    reference, positive, negative = _scaled(
+        (reference, positive, negative), similarity, temperature
+    )
+    euclidean = similarity == "euclidean"
+    matched = _matched(reference, positive, euclidean)
+    return _Contrast.apply(reference, negative, matched, euclidean, include_positive)
+
+
+def pair_losses(
+    reference: Float[Tensor, "sample latent"],
+    negative: Float[Tensor, "negative latent"],
+    *,
+    similarity: str = "euclidean",
+    temperature: float = 1.0,
+    include_positive: bool = False,
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Prepare the loss of single pairs: a function of positives, each of its own reference.
+
+    The sum over negatives is computed once, so that many choices of positives (the nulls of a
+    permutation test) cost next to nothing. No gradient.
+
+    Returns
+    -------
+    callable
+        ``losses(rows, positive)``: the loss of shape (n_rows,) of pairing ``reference[rows]`` with
+        ``positive``.
+    """
+    euclidean = similarity == "euclidean"
+    with torch.no_grad():
+        points, others = _scaled((reference, negative), similarity, temperature)
+        dummy = points.new_zeros(len(points))
+        partition = contrast(points, others, dummy, euclidean, False, gradient=False).partition
+
+    def losses(rows: Tensor, positive: Tensor) -> Tensor:
+        with torch.no_grad():
+            matched_to = points[rows]
+            other = _scaled((positive, positive), similarity, temperature)[1]
+            gap = partition[rows] - _matched(matched_to, other, euclidean)
+            return F.softplus(gap) if include_positive else gap
+
+    return losses
+
+
+def chance_level(n_negatives: int, include_positive: bool = False) -> float:
+    """Loss of a constant embedding: log N, or log(N + 1) with the positive in the sum."""
+    return math.log(n_negatives + include_positive)
+
+
+def _scaled(
+    points: tuple[Tensor, ...], similarity: str, temperature: float | Tensor
+) -> tuple[Tensor, ...]:
+    """Scale points so that the similarity has temperature 1; the first of them is the reference."""
+    if similarity not in SIMILARITIES:
+        raise ValueError(f"similarity must be one of {list(SIMILARITIES)}, got {similarity!r}")
+    if similarity == "euclidean":
+        return tuple(p * temperature**-0.5 for p in points)
+    if similarity == "cosine":
+        points = tuple(F.normalize(p, dim=1) for p in points)
+    return (points[0] / temperature, *points[1:])
+
+
+def _matched(reference: Tensor, positive: Tensor, euclidean: bool) -> Tensor:
+    if euclidean:
+        return -(reference - positive).square().sum(dim=1)
+    return (reference * positive).sum(dim=1)
+
+
+class _Contrast(torch.autograd.Function):
+    """Mean loss whose gradient is found in the same pass as its value."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        reference: Tensor,
+        negative: Tensor,
+        matched: Tensor,
+        euclidean: bool,
+        include_positive: bool,
+    ) -> Tensor:
+        gradient = any(ctx.needs_input_grad[:3])  # type: ignore[attr-defined]
+        found = contrast(
+            reference, negative, matched, euclidean, include_positive, gradient=gradient
+        )
+        if gradient:
+            ctx.save_for_backward(found.to_reference, found.to_negative, found.weight)
+        gap = found.partition - matched
+        return (F.softplus(gap) if include_positive else gap).mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        to_reference, to_negative, weight = ctx.saved_tensors  # type: ignore[attr-defined]
+        scale = upstream / len(to_reference)
+        return to_reference * scale, to_negative * scale, weight * -scale, None, None

@@ -1,0 +1,281 @@
+"""The kernel for float32 on the CPU: one exponential per pair, blocks that stay in cache.
+
+Numba compiles the loops on first use and keeps them on disk. All inner functions become part of the
+one that is kept: called by name, they would be found in another form in the process that has
+compiled them, with other last bits, and a resumed fit must end with the same bits. Work is shared
+between as many threads as torch has (``torch.set_num_threads`` governs both), each with its own
+sums, added in a fixed order: the same thread count gives the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from torch import Tensor
+
+from xcebra.training.kernels.contract import Contrast
+
+_ROWS = 8  # references that share one sweep over the negatives' gradients
+_DIMS = 4  # latents handled in one sweep; points are padded with zeros to a multiple of it
+_COLUMNS = 1024  # negatives in one block: four latents of them fit the first-level cache
+_FLUSH = 32 * _ROWS  # references after which partial sums are added up, to lose fewer digits
+_LINE = 16  # numbers in a cache line
+_SMALL = 1 << 18  # pairs below which a second thread costs more than it saves
+
+f32 = np.float32
+_LOG2_E = f32(1.4426950408889634)
+_LEAST_POWER = f32(-100)
+_ROUND = f32(1.5 * 2**23)  # added and taken away again, it rounds to a whole number
+# 2**f on [-1/2, 1/2] with the least largest relative error, 9.1e-8, and exact at 0.
+_C1, _C2, _C3, _C4, _C5 = (
+    f32(c)
+    for c in (0.693146977599, 0.240222420854, 0.0555073374347, 0.00967151263995, 0.00132647271394)
+)
+_VANISHING = f32(1e-20)  # far above what exponentials left out could add up to
+# Sums may be reordered, which lets the compiler use vector registers; NaN and inf are respected.
+_MATHS = {"contract", "reassoc", "nsz", "arcp"}
+
+
+def fused(
+    reference: Tensor,
+    negative: Tensor,
+    matched: Tensor,
+    euclidean: bool,
+    include_positive: bool,
+    gradient: bool,
+) -> Contrast:
+    """Value and gradient in one pass; see `Contrast`."""
+    n, d = reference.shape
+    m = len(negative)
+    centre = negative.mean(dim=0) if euclidean else torch.zeros(d)
+    x = _padded((reference - centre).numpy())
+    y = _aligned(x.shape[1], m)
+    y[:, :m] = _padded((negative - centre).numpy()).T
+    # No similarity exceeds its bound, so no exponential overflows.
+    longest = np.sqrt(np.square(y).sum(axis=0).max())
+    bound = np.zeros(n, f32) if euclidean else np.linalg.norm(x, axis=1) * longest
+    partition = np.empty(n, f32)
+    weight = np.ones(n, f32)
+    threads = torch.get_num_threads() if n * m > _SMALL else 1
+    to_x = np.zeros_like(x)
+    # One more row for the euclidean case: the total share that each negative received.
+    to_y = [_aligned(d + 1, m if gradient else 0) for _ in range(threads)]
+    borders = np.linspace(0, n, threads + 1).astype(np.int64)
+
+    sweep = _compiled()
+
+    def work(thread: int) -> None:
+        sweep(
+            x, y, matched.numpy(), bound, euclidean, include_positive, gradient,
+            borders[thread], borders[thread + 1], partition, weight, to_x, to_y[thread],
+            _aligned(_ROWS, m), _aligned(*to_y[thread].shape), m,
+        )  # fmt: skip
+
+    if threads == 1:
+        work(0)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, range(threads)))
+    if not gradient:
+        nothing = torch.empty(0, 0)
+        return Contrast(torch.from_numpy(partition), torch.from_numpy(weight), nothing, nothing)
+    y, total = y[:, :m], np.sum(to_y, axis=0)[:, :m]
+    if euclidean:
+        to_x = 2 * (to_x - x * weight[:, None])
+        total = 2 * (total[:-1] - y[:d] * total[-1])
+    return Contrast(
+        torch.from_numpy(partition),
+        torch.from_numpy(weight),
+        torch.from_numpy(np.ascontiguousarray(to_x[:, :d])),
+        torch.from_numpy(np.ascontiguousarray(total[:d].T)),
+    )
+
+
+@functools.cache
+def _compiled() -> Any:
+    """The sweep as machine code: from disk, or compiled now; kept, if there is room to keep it."""
+    options = {"nogil": True, "fastmath": _MATHS, "error_model": "numpy"}
+    try:
+        return njit(cache=True, **options)(_sweep)
+    except RuntimeError:  # no folder that can be written
+        return njit(**options)(_sweep)
+
+
+def _aligned(rows: int, columns: int) -> np.ndarray:
+    """Zeros whose rows each start at a cache line, with a few columns more than asked for."""
+    columns = -(-columns // _LINE) * _LINE
+    raw = np.zeros(rows * columns + _LINE, f32)
+    first = (-raw.ctypes.data // raw.itemsize) % _LINE
+    return raw[first : first + rows * columns].reshape(rows, columns)
+
+
+def _padded(points: np.ndarray) -> np.ndarray:
+    """Add zero columns up to a multiple of the sweep's width; they change no similarity."""
+    n, d = points.shape
+    wide = np.zeros((n, -(-d // _DIMS) * _DIMS), f32)
+    wide[:, :d] = points
+    return wide
+
+
+@intrinsic
+def _bits(typing_context, number):  # type: ignore[no-untyped-def]
+    """Read the bits of a float32 as an int32."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+@intrinsic
+def _from_bits(typing_context, bits):  # type: ignore[no-untyped-def]
+    """Read the bits of an int32 as a float32."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@njit(fastmath={"contract"}, forceinline=True)
+def _exp(v):  # type: ignore[no-untyped-def]
+    """exp(v) for v <= 0 without a call, so that loops around it vectorise; its order is fixed.
+
+    Below 2**-100 it is zero: products of smaller numbers would be denormal, which is ten times
+    slower.
+    """
+    t = v * _LOG2_E
+    vanishes = t <= _LEAST_POWER
+    t = max(t, _LEAST_POWER)
+    whole = t + _ROUND
+    f = t - (whole - _ROUND)
+    p = f32(1) + f * (_C1 + f * (_C2 + f * (_C3 + f * (_C4 + f * _C5))))
+    e = _from_bits(_bits(p) + (_bits(whole) << np.int32(23)))
+    e = f32(0) if vanishes else e
+    return v if np.isnan(v) else e
+
+
+@njit(nogil=True, fastmath=_MATHS, forceinline=True)
+def _similarities(x, y, at, euclidean, out):  # type: ignore[no-untyped-def]
+    """Similarity of one reference with the negatives from ``at`` on, four latents a sweep."""
+    to = at + len(out)
+    for k in range(0, len(x), _DIMS):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        # Rows first, then columns: the compiler must see that these are contiguous.
+        y0, y1, y2, y3 = y[k][at:to], y[k + 1][at:to], y[k + 2][at:to], y[k + 3][at:to]
+        if k == 0:
+            if euclidean:
+                for j in range(len(out)):
+                    d0, d1, d2, d3 = x0 - y0[j], x1 - y1[j], x2 - y2[j], x3 - y3[j]
+                    out[j] = -((d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3))
+            else:
+                for j in range(len(out)):
+                    out[j] = (x0 * y0[j] + x1 * y1[j]) + (x2 * y2[j] + x3 * y3[j])
+        elif euclidean:
+            for j in range(len(out)):
+                d0, d1, d2, d3 = x0 - y0[j], x1 - y1[j], x2 - y2[j], x3 - y3[j]
+                out[j] -= (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+        else:
+            for j in range(len(out)):
+                out[j] += (x0 * y0[j] + x1 * y1[j]) + (x2 * y2[j] + x3 * y3[j])
+
+
+@njit(nogil=True, fastmath=_MATHS, forceinline=True)
+def _exponentiate(values, shift):  # type: ignore[no-untyped-def]
+    """Replace values by exp(values - shift) and return their sum."""
+    total = f32(0)
+    for j in range(len(values)):
+        e = _exp(values[j] - shift)
+        values[j] = e
+        total += e
+    return total
+
+
+@njit(nogil=True, fastmath=_MATHS, forceinline=True)
+def _add_weighted(values, y, at, out):  # type: ignore[no-untyped-def]
+    """Add the sum of the negatives from ``at`` on, weighted by values, to ``out``."""
+    to = at + len(values)
+    for k in range(0, len(out), _DIMS):
+        y0, y1, y2, y3 = y[k][at:to], y[k + 1][at:to], y[k + 2][at:to], y[k + 3][at:to]
+        s0, s1, s2, s3 = f32(0), f32(0), f32(0), f32(0)
+        for j in range(len(values)):
+            v = values[j]
+            s0 += v * y0[j]
+            s1 += v * y1[j]
+            s2 += v * y2[j]
+            s3 += v * y3[j]
+        out[k] += s0
+        out[k + 1] += s1
+        out[k + 2] += s2
+        out[k + 3] += s3
+
+
+@njit(nogil=True, fastmath=_MATHS, forceinline=True)
+def _spread(shares, at, a, out):  # type: ignore[no-untyped-def]
+    """Add eight rows of shares, each times its number, to one row of the negatives' gradient."""
+    a0, a1, a2, a3, a4, a5, a6, a7 = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
+    to = at + len(out)
+    r0, r1, r2, r3 = shares[0][at:to], shares[1][at:to], shares[2][at:to], shares[3][at:to]
+    r4, r5, r6, r7 = shares[4][at:to], shares[5][at:to], shares[6][at:to], shares[7][at:to]
+    for j in range(len(out)):
+        low = (a0 * r0[j] + a1 * r1[j]) + (a2 * r2[j] + a3 * r3[j])
+        high = (a4 * r4[j] + a5 * r5[j]) + (a6 * r6[j] + a7 * r7[j])
+        out[j] += low + high
+
+
+@njit(nogil=True, fastmath=_MATHS, forceinline=True)
+def _row(x, y, euclidean, shift, gradient, shares, to_x):  # type: ignore[no-untyped-def]
+    """One reference against every negative: shares before normalising, and their sum."""
+    total = f32(0)
+    to_x[:] = f32(0)
+    for at in range(0, len(shares), _COLUMNS):
+        block = shares[at : at + _COLUMNS]
+        _similarities(x, y, at, euclidean, block)
+        total += _exponentiate(block, shift)
+        if gradient:
+            _add_weighted(block, y, at, to_x)
+    return total
+
+
+def _sweep(  # type: ignore[no-untyped-def]
+    x, y, matched, bound, euclidean, include_positive, gradient,
+    start, stop, partition, weight, to_x, to_y, shares, partial, m,
+):  # fmt: skip
+    """References ``start`` to ``stop`` against every negative."""
+    d = len(to_y) - 1
+    scale = np.zeros(_ROWS, f32)
+    factors = np.zeros((d + 1, _ROWS), f32)
+    for first in range(start, stop, _ROWS):
+        scale[:] = f32(0)
+        for r in range(min(_ROWS, stop - first)):
+            i = first + r
+            shift = bound[i]
+            total = _row(x[i], y, euclidean, shift, gradient, shares[r][:m], to_x[i])
+            if total < _VANISHING:  # everything is far from its bound: measure from the largest
+                _similarities(x[i], y, 0, euclidean, shares[r][:m])
+                shift = shares[r][:m].max()
+                total = _row(x[i], y, euclidean, shift, gradient, shares[r][:m], to_x[i])
+            partition[i] = shift + np.log(total)
+            if include_positive:
+                weight[i] = f32(1) / (f32(1) + np.exp(matched[i] - partition[i]))
+            scale[r] = weight[i] / total
+            to_x[i] *= scale[r]
+            factors[:d, r] = x[i, :d] * scale[r]
+        if gradient:
+            factors[d] = scale
+            for r in range(_ROWS):
+                if scale[r] == f32(0):  # rows left over from the block before
+                    factors[:d, r] = f32(0)
+            for at in range(0, m, _COLUMNS):
+                for k in range(d + euclidean):
+                    _spread(shares, at, factors[k], partial[k][:m][at : at + _COLUMNS])
+            if (first - start) % _FLUSH == _FLUSH - _ROWS or first + _ROWS >= stop:
+                to_y += partial
+                partial[:] = f32(0)

@@ -1,0 +1,309 @@
+"""Everything about a fit that is decided before training, in one value.
+
+`make_plan` goes from a checked recording and the user's parameters to a `Plan`; all errors of input
+are raised here, before any work starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from xcebra.caveats import SilentNeuronWarning, warn
+from xcebra.data.epochs import Epochs
+from xcebra.data.labels import Label, check_varies, delayed, make_label, warn_missing
+from xcebra.data.recording import Recording, chunks
+from xcebra.networks.decoder import DecoderConfig
+from xcebra.networks.encoder import Inputs
+from xcebra.statistics.shared_dimensions import shared_dimensions
+from xcebra.statistics.window_choice import choose_window
+from xcebra.training import settings
+from xcebra.training.batches import Objective, Regression
+from xcebra.training.data_warnings import warn_of_data
+from xcebra.training.loop import TrainConfig
+from xcebra.training.sampling import NearestLabel, Pairs, SameClass, TimeOffset
+from xcebra.training.settings import AUTO, RECIPES, Recipe
+from xcebra.training.timescale import Series, choose_offset, choose_temperature, component_series
+
+_FEW_NAMES = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What will be trained, on what, and how.
+
+    ``held_out`` is None if the recording is too short to set anything aside.
+    """
+
+    labels: tuple[Label, ...]
+    delays: Mapping[str, int]
+    blocks: Mapping[str, slice]
+    inputs: Inputs
+    offset: int
+    training: Epochs
+    held_out: Epochs | None
+    config: TrainConfig
+    decoder: DecoderConfig
+    recipe: Recipe
+    regression: bool
+    time_on: str
+    window: int
+
+    @property
+    def n_latents(self) -> int:
+        """Width of the embedding."""
+        return max(block.stop for block in self.blocks.values())
+
+    def objectives(self, epochs: Epochs) -> list[Objective | Regression]:
+        """The terms of the loss on some of the samples; labels unknown there are left out."""
+        found: list[Objective | Regression] = []
+        for label in self.labels:
+            block = self.blocks[label.name]
+            if self.regression:
+                target = _standardised(label, self.training)
+                found.append(Regression(label.name, block, target, label.valid))
+            elif _n_pairs(label, epochs, self.offset) > 0:
+                pairs = _label_pairs(label, epochs, self.offset, self.recipe.exclude_self)
+                found.append(Objective(label.name, block, pairs))
+        if "time" in self.blocks:
+            start = self.blocks["time"].start if self.time_on == "block" else 0
+            on = slice(start, self.n_latents)
+            found.append(Objective("time", on, TimeOffset(epochs, self.offset)))
+        return found
+
+    def decoder_epochs(self) -> tuple[Epochs, Epochs, Epochs]:
+        """Samples for the decoder to learn from, to stop by, and to be judged by."""
+        learn, rest = self.training, self.held_out
+        if rest is None:
+            learn, rest = self.training.split(settings.HELD_OUT)
+        # Alternate stretches, so that both are spread through the recording.
+        if len(rest) > 1:
+            stop_by, judge = rest.every(slice(0, None, 2)), rest.every(slice(1, None, 2))
+        else:
+            stop_by, judge = rest.split(0.5)
+        if min(stop_by.size, judge.size) < 2:
+            return self.training, self.training, self.training
+        return learn, stop_by.longer_than(0), judge
+
+    def fingerprint(self, recording: Recording) -> str:
+        """A digest that two fits share if they would take the same path."""
+        told = [asdict(self.config), self.offset, self.time_on, self.regression, self.window]
+        told += [[label.kind for label in self.labels]]
+        told += [asdict(self.recipe), [[n, b.start, b.stop] for n, b in self.blocks.items()]]
+        state = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+        arrays: list[NDArray[Any]] = [self.inputs.mean, self.inputs.scale]
+        arrays += [self.training.starts, self.training.stops]
+        for label in self.labels:
+            arrays += [label.points, label.valid]
+        for array in arrays:
+            state.update(np.ascontiguousarray(array).tobytes())
+        for chunk in chunks(recording.neural, self.training):
+            state.update(np.ascontiguousarray(chunk).tobytes())
+        return state.hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """Every setting as resolved, in plain values."""
+        dims = {name: block.stop - block.start for name, block in self.blocks.items()}
+        return {
+            **asdict(self.config),
+            "time_offset": self.offset,
+            "window": self.window,
+            "time_on": self.time_on,
+            "time_dims": dims.pop("time", 0),
+            "label_dims": dims,
+            "label_kind": {label.name: label.kind for label in self.labels},
+            "label_delay": dict(self.delays),
+            "label_classes": {label.name: list(label.classes) for label in self.labels},
+            "objective": "regression" if self.regression else "contrastive",
+            "exclude_self": self.recipe.exclude_self,
+            "project": self.recipe.project,
+            "limit": self.recipe.limit,
+            "decoder_steps": self.decoder.steps,
+            "decoder_learning_rate": self.decoder.learning_rate,
+            "n_components": int(self.inputs.loadings.shape[1]),
+            "n_training": self.training.size,
+            "n_held_out": 0 if self.held_out is None else self.held_out.size,
+        }
+
+
+def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
+    """Decide everything, or raise.
+
+    Parameters
+    ----------
+    recording : Recording
+    params : mapping
+        The estimator's parameters, already checked by `settings.check_parameters`.
+    """
+    recipe = RECIPES[params["recipe"]]
+    whole = recording.epochs
+    specs = settings.label_specs(params, list(recording.labels))
+    as_given = [make_label(name, v, specs[name]) for name, v in recording.labels.items()]
+    for label in as_given:
+        check_varies(label)
+    labels = [delayed(label, specs[label.name].delay, whole) for label in as_given]
+    shared = None
+    if params["recipe"] != "paper":
+        shared = partial(shared_dimensions, recording, labels, whole)
+    blocks = settings.resolve_blocks(params, labels, recording.n_neurons, shared)
+    labels.sort(key=lambda label: list(blocks).index(label.name))
+    window = params["window"]
+    if window is None and params["recipe"] == "paper":
+        window = 1
+    elif window is None:
+        given = params["time_offset"]
+        longest = None if given is None else max(1, given - recording.overlap)
+        window = choose_window(recording, labels, whole, longest)
+    window = int(window)
+    # Samples closer than this share their noise, which pairs in time would then learn.
+    least = window + recording.overlap
+    offset = params["time_offset"] or (recipe.time_offset and max(least, recipe.time_offset))
+    if offset is not None and offset < least and "time" in blocks:
+        settings.refuse_offset(offset, window, recording.overlap)
+    # The offset may yet be chosen from the data; whatever it is, this is the least.
+    training, _ = settings.split_epochs(whole, offset or least, window)
+    batch_size = settings.resolve_batch_size(params["batch_size"], recipe, training.size)
+    inputs = Inputs.measure(recording, training, project=recipe.project)
+    _report_silent(inputs, recording.neuron_names)
+    series = _series(recording, inputs, labels, blocks, params["time_on"])
+    if offset is None:
+        signals = [_label_series(each) for each in labels if each.kind != "discrete"]
+        if "time" in blocks:
+            signals.append(recording.rows)
+        offset = max(least, choose_offset(series, training, batch_size, signals))
+    measured_on = training
+    training, held_out = settings.split_epochs(whole, offset, window)
+    if held_out is not None and np.isin(held_out.indices(), measured_on.indices()).any():
+        # A longer offset can hold out other epochs; nothing may be known of them.
+        inputs = Inputs.measure(recording, training, project=recipe.project)
+        series = _series(recording, inputs, labels, blocks, params["time_on"])
+    for label in labels:
+        if _n_pairs(label, training, offset) == 0:
+            raise ValueError(
+                f"label {label.name!r} has no two known samples time_offset={offset} apart to "
+                "train on; lower time_offset, or fill gaps in the label"
+            )
+    settings.warn_split(whole, offset, held_out, window)
+    warn_of_data(recording, training, labels)
+    for label in as_given:
+        warn_missing(label, whole)
+    temperature = params["temperature"] or recipe.temperature
+    regression = params["objective"] == "regression"
+    if temperature is None:
+        # Regression has no temperature; 1 leaves the penalty as it is.
+        temperature = 1.0 if regression else choose_temperature(series, training, offset)
+    weight = params["jacobian_weight"]
+    usual_weight = recipe.regression_weight if regression else recipe.jacobian_weight
+    usual_steps = recipe.regression_steps if regression else recipe.steps
+    config = TrainConfig(
+        steps=int(params["steps"] or usual_steps),
+        batch_size=min(batch_size, training.size),
+        learning_rate=float(params["learning_rate"] or recipe.learning_rate),
+        weight_decay=recipe.weight_decay * float(np.sqrt(1000 / training.size)),
+        schedule=recipe.schedule,
+        jacobian_weight=float(usual_weight if weight in (None, AUTO) else weight),
+        temperature=float(temperature),
+        similarity=params["distance"],
+        include_positive=recipe.include_positive,
+        penalty_samples=recipe.penalty_samples,
+        seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
+        find_weight=weight == AUTO,
+    )
+    # The decoder's share of the fit stays the same when the user asks for fewer or more steps.
+    share = config.steps / usual_steps
+    decoder = DecoderConfig(
+        steps=max(1, round(recipe.decoder_steps * share)),
+        batch_size=min(1024, training.size),
+        learning_rate=recipe.decoder_learning_rate,
+        seed=config.seed,
+    )
+    return Plan(
+        tuple(labels),
+        {name: spec.delay for name, spec in specs.items()},
+        blocks,
+        inputs,
+        offset,
+        training,
+        held_out,
+        config,
+        decoder,
+        recipe,
+        regression,
+        params["time_on"],
+        window,
+    )
+
+
+def _series(
+    recording: Recording,
+    inputs: Inputs,
+    labels: list[Label],
+    blocks: Mapping[str, slice],
+    time_on: str,
+) -> list[tuple[Series, int]]:
+    """What each objective follows over time, to choose offset and temperature from."""
+    if "time" in blocks:
+        size = blocks["time"].stop - (blocks["time"].start if time_on == "block" else 0)
+        return [(component_series(recording, inputs), size)]
+    return [(_label_series(label), label.width) for label in labels if label.kind != "discrete"]
+
+
+def _label_series(label: Label) -> Series:
+    return lambda times: np.nan_to_num(label.points[times])
+
+
+def _label_pairs(label: Label, epochs: Epochs, offset: int, exclude_self: bool) -> Pairs:
+    if label.kind == "discrete":
+        return SameClass(label.codes(), epochs, label.valid, exclude_self=exclude_self)
+    return NearestLabel(
+        label.points,
+        epochs,
+        offset,
+        label.valid,
+        circular=label.kind == "circular",
+        exclude_self=exclude_self,
+        threads=torch.get_num_threads(),
+    )
+
+
+def _n_pairs(label: Label, epochs: Epochs, offset: int) -> int:
+    """How many steps of a label are known; for classes, how many samples."""
+    times = epochs.indices()
+    times = times[label.valid[times]]
+    if label.kind == "discrete":
+        return len(times)
+    times = times[times + offset < epochs.stop_of(times)]
+    return int(label.valid[times + offset].sum())
+
+
+def _standardised(label: Label, epochs: Epochs) -> NDArray[np.float64]:
+    known = epochs.indices()
+    known = known[label.valid[known]]
+    mean, spread = label.points[known].mean(axis=0), label.points[known].std(axis=0)
+    return (label.points - mean) / np.where(spread > 0, spread, 1.0)
+
+
+def _report_silent(inputs: Inputs, names: tuple[str, ...]) -> None:
+    silent = inputs.silent
+    if len(silent) == len(names):
+        raise ValueError(
+            f"none of the {len(names)} neurons ever changes in the training samples; "
+            "check that X holds activity over time"
+        )
+    if len(silent):
+        shown = ", ".join(names[i] for i in silent[:_FEW_NAMES])
+        more = f" and {len(silent) - _FEW_NAMES} more" if len(silent) > _FEW_NAMES else ""
+        warn(
+            f"{len(silent)} of {len(names)} neurons never change (neurons {shown}{more}); they "
+            "are kept and score exactly zero",
+            SilentNeuronWarning,
+        )

@@ -1,0 +1,258 @@
+"""What makes the recipe: one choice at a time changed, on recordings not used for any result.
+
+Every variant is fitted to the same recordings (dataset seeds 100 and above). Finished rows are kept
+in ``results/studies/recipe.jsonl``; a run that was stopped goes on with the missing ones.
+``python -m studies.recipe [VARIANT ...]`` runs all or some; ``table`` in place of variants
+prints the table of ``docs/recipe.md`` from the committed rows.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import xcebra
+from xcebra.caveats import XcebraWarning
+from xcebra.metrics import auroc
+from xcebra.networks import decoder, encoder
+from xcebra.sweep import RowFile, sweep
+from xcebra.training import loop as training
+from xcebra.training import plan as planning
+from xcebra.training import settings, timescale
+
+RESULTS = RowFile(Path(__file__).parents[1] / "results" / "studies" / "recipe.jsonl")
+
+# Recordings by name: what makes them, and the dataset seeds.
+RECORDINGS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "d = 9": ({"n_hidden": 7, "n_observed": 2}, (112, 113)),
+    "noisy": ({"n_hidden": 4, "n_observed": 2, "correlation": 0.7, "noise": 0.5}, (114, 115)),
+    "short": ({"n_hidden": 3, "n_observed": 3, "n_steps": 1000}, (116, 117, 118)),
+}
+
+
+@dataclass(frozen=True)
+class Try:
+    """One variant on one recording."""
+
+    variant: str
+    recording: str
+    seed: int
+
+
+def recipe(**changes: Any) -> Callable[[], Any]:
+    """Other numbers in the recipe."""
+
+    @contextmanager
+    def changed() -> Iterator[None]:
+        before = settings.RECIPES
+        settings.RECIPES = {**before, "xcebra": replace(before["xcebra"], **changes)}
+        planning.RECIPES = settings.RECIPES
+        try:
+            yield
+        finally:
+            settings.RECIPES = planning.RECIPES = before
+
+    return changed
+
+
+def patched(module: Any, name: str, value: Any) -> Callable[[], Any]:
+    """Another function or constant in place of one of ours."""
+
+    @contextmanager
+    def changed() -> Iterator[None]:
+        before = getattr(module, name)
+        setattr(module, name, value(before) if callable(value) else value)
+        try:
+            yield
+        finally:
+            setattr(module, name, before)
+
+    return changed
+
+
+def averaged(share: float) -> Callable[[Any], Any]:
+    """Weights averaged over the last share of the steps, taken over at the end."""
+
+    def wrap(take_step: Any) -> Any:
+        mean: dict[str, Any] = {"n": 0}
+
+        def stepped(state: Any, batch: Any, objectives: Any, config: Any, step: int) -> Any:
+            if step == 0:
+                mean.update(n=0)
+            record = take_step(state, batch, objectives, config, step)
+            if step >= (1 - share) * config.steps:
+                weights = state.learner.encoder.network.state_dict()
+                mean["n"] += 1
+                if mean["n"] == 1:
+                    mean["weights"] = copy.deepcopy(weights)
+                else:
+                    for name, value in mean["weights"].items():
+                        value.lerp_(weights[name], 1 / mean["n"])
+            if step + 1 == config.steps:
+                state.learner.encoder.network.load_state_dict(mean["weights"])
+            return record
+
+        return stepped
+
+    return wrap
+
+
+def optimised(make: Callable[[Any, float], torch.optim.Optimizer]) -> Callable[[Any], Any]:
+    """Another optimiser."""
+
+    def wrap(new_state: Any) -> Any:
+        def made(net: Any, config: Any) -> Any:
+            state = new_state(net, config)
+            state.learner.optimizer = make(net.network.parameters(), config.learning_rate)
+            return state
+
+        return made
+
+    return wrap
+
+
+def scaled_temperature(factor: float) -> Callable[[Any], Any]:
+    """The chosen temperature times a factor."""
+    return lambda choose: lambda *given: factor * choose(*given)
+
+
+VARIANTS: dict[str, Callable[[], Any]] = {
+    "ours": recipe(),
+    "positive not in the sum": recipe(include_positive=False),
+    "time offset 1": recipe(time_offset=1),
+    "time offset halved": patched(timescale, "_SHARE", 1.3),
+    "time offset doubled": patched(timescale, "_SHARE", 0.7),
+    "time offset chosen with the noise": patched(
+        timescale, "reliability", lambda _: lambda series, epochs, n: np.ones(n)
+    ),
+    "temperature halved": patched(planning, "choose_temperature", scaled_temperature(0.5)),
+    "temperature doubled": patched(planning, "choose_temperature", scaled_temperature(2.0)),
+    "no projection": recipe(project=False),
+    "penalty 0": recipe(jacobian_weight=0.0),
+    "penalty 0.02": recipe(jacobian_weight=0.02),
+    "penalty 0.1": recipe(jacobian_weight=0.1),
+    "penalty 0.2": recipe(jacobian_weight=0.2),
+    "constant rate": recipe(schedule="constant"),
+    "rate halved": recipe(learning_rate=1.5e-3),
+    "rate doubled": recipe(learning_rate=6e-3),
+    "800 steps": recipe(steps=800),
+    "1200 steps, rate 1e-3": recipe(steps=1200, learning_rate=1e-3),
+    "batch 512, 800 steps": recipe(batch_size=512, steps=800),
+    "batch 2048, 200 steps": recipe(batch_size=2048, steps=200),
+    "weight decay 0": recipe(weight_decay=0.0),
+    "weight decay 3 times as large": recipe(weight_decay=9.0),
+    "RAdam": patched(
+        training,
+        "new_state",
+        optimised(
+            lambda p, lr: torch.optim.RAdam(p, lr, weight_decay=0.3, decoupled_weight_decay=True)
+        ),
+    ),
+    "NAdam": patched(
+        training,
+        "new_state",
+        optimised(
+            lambda p, lr: torch.optim.NAdam(p, lr, weight_decay=0.3, decoupled_weight_decay=True)
+        ),
+    ),
+    "weights averaged over the last fifth": patched(training, "take_step", averaged(0.2)),
+    "encoder half as wide": patched(encoder, "WIDTHS", (15, 15, 5)),
+    "encoder twice as wide": patched(encoder, "WIDTHS", (60, 60, 20)),
+    "decoder sees its own sample": patched(decoder, "lasts", lambda _: lambda *given: False),
+    "decoder half as wide": patched(decoder, "WIDTH", 96),
+    "decoder twice as wide": patched(decoder, "WIDTH", 384),
+    "decoder 750 steps": recipe(decoder_steps=750),
+    "decoder 3000 steps": recipe(decoder_steps=3000),
+}
+
+MAPS: dict[str, dict[str, Any]] = {
+    "inverted": {"method": "inverted-gradient"},
+    "inverted, raw": {"method": "inverted-gradient", "basis": "raw", "smooth": 1},
+    "decoder, label": {"method": "decoder-gradient", "basis": "label"},
+    "decoder, sparse": {"method": "decoder-gradient", "basis": "sparse"},
+}
+
+
+def measure(item: Try) -> dict[str, Any]:
+    """Fit a variant and score its maps of z2."""
+    data, _ = RECORDINGS[item.recording]
+    rec = xcebra.datasets.synthetic(**data, seed=item.seed)
+    model = xcebra.XCEBRA(
+        label_dims=data["n_observed"], time_dims=data["n_hidden"], random_state=0, progress=False
+    )
+    with warnings.catch_warnings(), VARIANTS[item.variant]():
+        warnings.simplefilter("ignore", XcebraWarning)
+        started = time.perf_counter()
+        model.fit(rec.neural, rec.labels["z2"])
+        found: dict[str, Any] = {"fit_s": round(time.perf_counter() - started, 1)}
+        found["time_offset"] = model.config_["time_offset"]
+        found["temperature"] = model.config_["temperature"]
+        found["r2"] = model.score(rec.neural, rec.labels["z2"])
+        shown = rec.neural[:: max(1, len(rec.neural) // 10_000)]
+        for name, options in MAPS.items():
+            amap = model.attribute(shown, **options)
+            found[name] = [
+                auroc(amap, rec.ground_truth, block="label", factor="z2", score=score)
+                for score in ("entries", "block")
+            ]
+    return found
+
+
+def items(variants: list[str]) -> list[Try]:
+    """All the work, in the order given: variants, or ``variant@recording`` for one recording."""
+    return [
+        Try(variant.split("@")[0], name, seed)
+        for variant in variants
+        for name, (_, seeds) in RECORDINGS.items()
+        for seed in seeds
+        if name == [*variant.split("@"), name][1]
+    ]
+
+
+def table() -> None:
+    """Print the table of the documentation, in Markdown."""
+    done = RESULTS.finished(items(list(VARIANTS)))
+    print("| | " + " | ".join(RECORDINGS) + " | seconds, d = 9 |")
+    print("|---|" + "---|" * (len(RECORDINGS) + 1))
+    for variant in VARIANTS:
+        rows = [row for row in done.values() if row["item"]["variant"] == variant]
+        if not rows:
+            continue
+        cells = []
+        for name in RECORDINGS:
+            group = [row["found"] for row in rows if row["item"]["recording"] == name]
+            cells.append(_cell(group) if group else "")
+        seconds = [r["found"]["fit_s"] for r in rows if r["item"]["recording"] == "d = 9"]
+        cells.append(f"{np.mean(seconds):.0f}" if seconds else "")
+        print(f"| {variant} | " + " | ".join(cells) + " |")
+
+
+def _cell(group: list[dict[str, Any]]) -> str:
+    """Inverted gradient / decoder gradient (R^2), means over recordings."""
+    inverted, ours = (
+        np.mean([found[key][0] for found in group]) for key in ("inverted", "decoder, sparse")
+    )
+    return f"{inverted:.3f} / {ours:.3f} ({np.mean([found['r2'] for found in group]):.3f})"
+
+
+def main() -> None:
+    """Run what is missing, or print the ``table`` of what was run."""
+    asked = sys.argv[1:]
+    if asked == ["table"]:
+        table()
+    else:
+        sweep(measure, items(asked or list(VARIANTS)), RESULTS, progress=sys.stderr.isatty())
+
+
+if __name__ == "__main__":
+    main()
