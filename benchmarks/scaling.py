@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 import xcebra
+from xcebra.common.choices import RecipeName
 from xcebra.networks.encoder import Encoder, Inputs
 from xcebra.training.batches import Batches
 from xcebra.training.kernels import fused
@@ -25,7 +26,7 @@ from xcebra.training.plan import make_plan
 
 
 def paper_scale_step(
-    recording: xcebra.Recording, recipe: str, batch_size: int
+    recording: xcebra.Recording, recipe: RecipeName, batch_size: int
 ) -> Callable[[], dict[str, float]]:
     """One hybrid training step after another, with the penalty at its full weight."""
     model = xcebra.XCEBRA(

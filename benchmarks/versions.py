@@ -1,7 +1,8 @@
 """How long a fit with its map and its test takes beside another version, turn about, as ratios.
 
 ``python benchmarks/versions.py FOLDER`` adds a line to ``results/speed/versions.jsonl``. FOLDER
-holds the other version's package, as ``git worktree add`` makes it from an earlier commit: its ``src``.
+holds the package of the other version, as ``git worktree add`` makes it from an earlier commit:
+its ``src``.
 """
 
 from __future__ import annotations

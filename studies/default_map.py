@@ -18,10 +18,11 @@ import numpy as np
 import xcebra
 from studies.study import run
 from xcebra.caveats import XcebraWarning
+from xcebra.common.choices import Method
 from xcebra.metrics import auroc
 from xcebra.sweep import Row
 
-MAPS = {"crossed": "crossed-gradient", "decoder": "decoder-gradient"}
+MAPS: dict[str, Method] = {"crossed": "crossed-gradient", "decoder": "decoder-gradient"}
 FACTOR = "z2"
 
 

@@ -70,7 +70,7 @@ def test_an_experiment_that_does_not_exist_is_told_with_those_that_do(tmp_path):
     ("arguments", "message"),
     [
         (("--no-run", "--out", "new"), r"has no finished rows of 'table1' .* run .* first"),
-        (("--no-run", "--quick"), r"'results/rows.jsonl' has no finished rows"),
+        (("--no-run", "--quick"), r"'results/paper/rows.jsonl' has no finished rows"),
         (("--jobs", "0", "--out", "new"), r"jobs must be a whole number of 1 or more, got 0"),
         (("--jobs", "2", "--dask", "tcp://a:1"), r"jobs=2 and dask='tcp://a:1' exclude"),
         (("--out", "file"), r"folder='file' is a file; name a folder"),
@@ -93,7 +93,7 @@ def test_ctrl_c_ends_the_command_and_its_workers_without_a_stack_trace(tmp_path)
     process = start("reproduce", "table1", "--quick", "--jobs", "2", folder=tmp_path)
     try:
         # Its workers are being started: the worst moment.
-        rows = tmp_path / "results" / "rows.jsonl"
+        rows = tmp_path / "results" / "paper" / "rows.jsonl"
         end = time.monotonic() + PATIENCE
         workers = []
         while len(workers) < 2:
@@ -124,7 +124,9 @@ def test_ctrl_c_ends_the_command_and_its_workers_without_a_stack_trace(tmp_path)
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     # With one thread each: two that wait for each other on a busy machine take minutes.
-    return folder, reproduce("table1", folder, jobs=joblib.cpu_count(), scale=TINY)
+    return folder, reproduce(
+        "table1", folder, jobs=joblib.cpu_count(), scale=TINY, also=("csv", "tex", "svg")
+    )
 
 
 def test_a_table_is_written_in_every_format(made):
@@ -179,7 +181,8 @@ def test_the_same_again_does_no_fits_and_writes_the_same(made):
     tables = {path: path.read_bytes() for path in written if path.suffix in (".md", ".csv")}
     assert before.count(b"\n") == 9
     began = time.monotonic()
-    assert reproduce("table1", folder, jobs=2, scale=TINY) == written
+    again = reproduce("table1", folder, jobs=2, scale=TINY, also=("csv", "tex", "svg"))
+    assert again == written
     assert rows.read_bytes() == before
     assert {path: path.read_bytes() for path in tables} == tables
     assert time.monotonic() - began < PATIENCE

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
-from xcebra import caveats, datasets, metrics, selection
-from xcebra.attribution.attribution_map import AttributionMap
-from xcebra.attribution.module import attribute
-from xcebra.data.recording import Recording
-from xcebra.estimator import XCEBRA
-from xcebra.io import read, write
-
-try:
-    __version__ = version("xcebra")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
+if TYPE_CHECKING:
+    from xcebra import caveats, datasets, metrics, plots, report, selection, sweep
+    from xcebra.attribution.attribution_map import AttributionMap
+    from xcebra.attribution.module import attribute
+    from xcebra.data.recording import Recording
+    from xcebra.estimator import XCEBRA
+    from xcebra.io import read, write
 
 __all__ = [
     "XCEBRA",
@@ -24,7 +22,38 @@ __all__ = [
     "caveats",
     "datasets",
     "metrics",
+    "plots",
     "read",
+    "report",
     "selection",
+    "sweep",
     "write",
 ]
+
+# Where each name is defined. It is imported when it is first used, so that starting is quick.
+_HOMES = {
+    "XCEBRA": "xcebra.estimator",
+    "AttributionMap": "xcebra.attribution.attribution_map",
+    "Recording": "xcebra.data.recording",
+    "attribute": "xcebra.attribution.module",
+    "read": "xcebra.io",
+    "write": "xcebra.io",
+}
+
+try:
+    __version__ = version("xcebra")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+unknown"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'xcebra' has no attribute {name!r}")
+    home = _HOMES.get(name)
+    value = import_module(f"xcebra.{name}") if home is None else getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -6,7 +6,18 @@ import warnings
 
 
 class XcebraWarning(UserWarning):
-    """Parent of every warning given by this package."""
+    """Parent of every warning given by this package.
+
+    Parameters
+    ----------
+    message : str
+    arguments : tuple of str
+        Names of the arguments that the message advises to change.
+    """
+
+    def __init__(self, message: str, arguments: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.arguments = arguments
 
 
 class SilentNeuronWarning(XcebraWarning):
@@ -69,6 +80,6 @@ class DisagreementWarning(XcebraWarning):
     """A map and an encoding model of the label alone rank the neurons in opposite ways."""
 
 
-def warn(message: str, category: type[XcebraWarning]) -> None:
-    """Give a warning of one of the categories above."""
-    warnings.warn(message, category, stacklevel=3)
+def warn(message: str, category: type[XcebraWarning], *arguments: str) -> None:
+    """Give a warning of one of the categories above; ``arguments`` are those it is about."""
+    warnings.warn(category(message, arguments), stacklevel=3)

@@ -19,14 +19,7 @@ from xcebra.attribution import crossed_map
 from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.attribution.connections import block_connections, tested_samples
 from xcebra.attribution.crossed_map import Source, make_crossed_map
-from xcebra.attribution.engine import (
-    CROSSED,
-    GENERATIVE,
-    UNITS,
-    check_options,
-    make_map,
-    view_of_model,
-)
+from xcebra.attribution.engine import make_map, view_of_model
 from xcebra.attribution.label_axes import (
     fit_mixtures,
     fit_readouts,
@@ -34,10 +27,22 @@ from xcebra.attribution.label_axes import (
     reader,
     sparse_axes,
 )
-from xcebra.attribution.request import Names, Options, choose, latent_names
-from xcebra.attribution.warnings import warn_of_map
+from xcebra.attribution.request import MapRequest, Names, Subject, latent_names, resolve
+from xcebra.attribution.warnings import map_warnings
 from xcebra.caveats import XcebraWarning
-from xcebra.common.checks import choice, number, raise_if
+from xcebra.common.checks import number
+from xcebra.common.choices import (
+    CROSSED,
+    Aggregate,
+    Basis,
+    Distance,
+    Method,
+    ObjectiveName,
+    RecipeName,
+    TimeOn,
+    Units,
+)
+from xcebra.common.errors import InputError, Problem
 from xcebra.common.progress import watched
 from xcebra.common.rendering import fit_html
 from xcebra.data.labels import Label, LabelSpec, delayed, make_label
@@ -49,7 +54,7 @@ from xcebra.networks.decoder import fit_decoder
 from xcebra.networks.encoder import Encoder, embed
 from xcebra.networks.left_over import find_left_over
 from xcebra.statistics.label_decoding import decode
-from xcebra.statistics.second_opinion import second_opinions, warn_of_disagreement
+from xcebra.statistics.second_opinion import opposed, second_opinions
 from xcebra.statistics.significance import Connections, merged
 from xcebra.training import settings
 from xcebra.training.batches import Objective
@@ -66,10 +71,7 @@ from xcebra.training.plan import Plan, make_plan
 from xcebra.training.sampling import TimeOffset
 from xcebra.training.settings import RECIPES
 
-BASES = ("raw", "label", "sparse")
 _ROWS_AT_ONCE = 16_384
-# In a short recording the nearest neighbours are far: averaging over many would blur the map.
-_SAMPLES_A_NEIGHBOUR = 600
 # Samples a step for each of the two decoders: together as many as for the one of the embedding.
 _CROSSED_BATCH = 512
 
@@ -169,18 +171,18 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         time_dims: int | None = None,
         *,
         jacobian_weight: float | str | None = None,
-        objective: str = "contrastive",
+        objective: ObjectiveName = "contrastive",
         steps: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         temperature: float | None = None,
-        distance: str = "euclidean",
+        distance: Distance = "euclidean",
         time_offset: int | None = None,
-        time_on: str = "all",
+        time_on: TimeOn = "all",
         label_kind: str | Mapping[str, str] | None = None,
         label_delay: int | Mapping[str, int] = 0,
         window: int | None = None,
-        recipe: str = "xcebra",
+        recipe: RecipeName = "xcebra",
         device: str | None = None,
         progress: bool | None = None,
         random_state: Any = None,
@@ -237,7 +239,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         device = _device(self.device)
         if checkpoint is not None:
             if not isinstance(self.random_state, (int, np.integer)):
-                raise ValueError(
+                raise InputError(
                     f"checkpoint needs random_state to be a number, got {self.random_state!r}: "
                     "another fit must take the same path to go on from it"
                 )
@@ -343,7 +345,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         points = check_array(Z, dtype=np.float32, input_name="Z")
         n_latents = max(block.stop for block in self.blocks_.values())
         if points.shape[1] != n_latents:
-            raise ValueError(
+            raise InputError(
                 f"Z has {points.shape[1]} columns, but the embedding has {n_latents} latents"
             )
         with torch.no_grad():
@@ -355,12 +357,12 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         X: Any,
         y: Any = None,
         *,
-        method: str | None = None,
-        aggregate: str = "mean",
+        method: Method | None = None,
+        aggregate: Aggregate = "mean",
         block: Any = None,
-        basis: str | None = None,
+        basis: Basis | None = None,
         smooth: int | None = None,
-        units: str = "standardised",
+        units: Units = "standardised",
         keep_time: bool | str | Path = False,
         epochs: Iterable[tuple[int, int]] | None = None,
         every: int = 1,
@@ -420,96 +422,50 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             no neuron is.
         """
         check_is_fitted(self)
-        recipe = RECIPES[self.config_["recipe"]]
-        cosine = self.config_["similarity"] == "cosine"
-        directions = block is not None and not isinstance(block, (str, slice))
-        if method is None:
-            method = recipe.method
-            if method == CROSSED and (directions or self.crossed_decoder_ is None):
-                method = "decoder-gradient"  # the only one for any direction of the embedding
+        recording = self._recording(X, epochs=epochs)
         problems: list[str] = []
-        if method == CROSSED:
-            self._check_crossed(problems, directions, smooth)
-        if basis is None:
-            basis = "raw" if directions else recipe.basis
-            # There is no constant mixture to undo on a sphere, nor in what the encoder reads off.
-            if basis == "sparse" and (cosine or method not in GENERATIVE):
-                basis = "label"
-        elif directions and basis != "raw":
-            problems.append(
-                f"block gives directions of the embedding as learned, so basis must be 'raw', "
-                f"got {basis!r}"
-            )
-        elif cosine and basis == "sparse":
-            problems.append("basis='sparse' needs distance='euclidean'; use 'label' or 'raw'")
-        check_options(
-            problems,
-            method=method,
-            aggregate=aggregate,
-            smooth=1 if smooth is None else smooth,
-            keep_time=keep_time,
-            batch_size=batch_size,
-            crossed=True,
-        )
-        choice(problems, "basis", basis, BASES)
-        choice(problems, "units", units, UNITS)
         number(problems, "every", every, least=1, whole=True)
         number(problems, "refits", refits, least=0, whole=True)
         if refits and not test:
-            problems.append(f"refits={refits} are for the test: say test=True too")
-        raise_if(problems)
-        names = Names(self.neuron_names_, latent_names(self.blocks_), self.blocks_)
-        select, chosen = choose(names, block)
-        recording = self._recording(X, epochs=epochs)
+            text = f"refits={refits} are for the test: say test=True too"
+            problems.append(Problem(text, "refits"))
+        request, names = resolve(
+            self._subject(),
+            n_samples=recording.epochs.size,
+            method=method,
+            basis=basis,
+            smooth=smooth,
+            units=units,
+            aggregate=aggregate,
+            block=block,
+            keep_time=keep_time,
+            batch_size=batch_size,
+            seed=self.config_["random_state"],
+            problems=problems,
+        )
         labels = self._labels(X, y, recording, required=test)
         if test:
             tested_samples(recording, labels)  # or an error, before any work
-        if smooth is None:
-            # Jacobians of points on a sphere lie in its tangent planes: averaging would tilt them.
-            plain_derivative = method in ("inverted-gradient", "gradient")
-            near = max(1, recording.epochs.size // _SAMPLES_A_NEIGHBOUR)
-            smooth = min(recipe.smooth, near) if plain_derivative and not cosine else 1
-        warn_of_map(self, recording, method=method, basis=basis, shown=chosen.blocks, select=select)
-        options = Options(
-            method,
-            None if method == CROSSED else self._axes(basis, recording),
-            select,
-            smooth,
-            aggregate,
-            keep_time if isinstance(keep_time, bool) else Path(keep_time),
-            batch_size,
-            self.config_["random_state"],
-        )
-        times = recording.epochs.indices()[::every]
-        if method == CROSSED:
-            amap = make_crossed_map(
-                self._source(recording, labels),
-                times,
-                chosen,
-                self.blocks_,
-                options,
-                mixtures=self.mixture_ if basis == "sparse" else {},
-                readouts=self.readout_,
-                in_label_axes=basis != "raw",
-                scale=self.encoder_.scale if units == "raw" else None,
-            )
-        else:
-            view = view_of_model(self.encoder_, self.decoder_, method, units)
-            amap = make_map(view, reader(self.encoder_, recording), times, chosen, options)
-        shown = {name: labels[name] for name in amap.blocks if name in labels}
+        caveats: list[XcebraWarning] = []
+        for caveat in map_warnings(self, recording, request, names.blocks):
+            warnings.warn(caveat, stacklevel=2)
+            caveats.append(caveat)
+        amap = self._map(recording, labels, recording.epochs.indices()[::every], names, request)
         timed = X if isinstance(X, Recording) else recording
-        opinions = second_opinions(timed, shown, recording.epochs.indices())
-        warn_of_disagreement(amap.scores, opinions)
-        made = {**amap.made, "basis": basis, "units": units}
-        amap = replace(amap, made=made, opinions=opinions)
+        known = {name: labels[name] for name in amap.blocks if name in labels}
+        opinions = second_opinions(timed, known, recording.epochs.indices())
+        for caveat in opposed(amap.scores, opinions):
+            warnings.warn(caveat, stacklevel=2)
+            caveats.append(caveat)
+        amap = replace(amap, opinions=opinions, warnings=tuple(caveats))
         if not test:
             return amap
         models = [self, *self._refitted(X, y, epochs, refits)]
         tests = [model._connections(recording, labels, controls) for model in models]
-        found = {
+        connections = {
             name: merged([each[name] for each in tests]) for name in amap.blocks if name in tests[0]
         }
-        return replace(amap, connections=found)
+        return replace(amap, connections=connections)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Variance of the labels explained linearly by their blocks, by the fit's own readout.
@@ -523,7 +479,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             return self._time_score(embedding, recording)
         for name in recording.labels:
             if name not in self.readout_:
-                raise ValueError(
+                raise InputError(
                     f"y has a label {name!r}, but the model was fitted with {list(self.readout_)}"
                 )
         found = []
@@ -582,7 +538,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             if label is not None:
                 named_labels = _chosen(named_labels, label)
             elif reset and y is None and X.labels:
-                raise ValueError(
+                raise InputError(
                     f"the recording has labels {list(X.labels)}; say which to use with label=..., "
                     "or label=[] to learn from time alone"
                 )
@@ -597,7 +553,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                 overlap=X.overlap,
             )
         if label is not None:
-            raise ValueError(f"label={label!r} chooses from a Recording; pass arrays as y instead")
+            raise InputError(f"label={label!r} chooses from a Recording; pass arrays as y instead")
         checked = validate_data(
             self,
             X,
@@ -620,7 +576,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         given = source.labels if isinstance(source, Recording) else {}
         missing = [name for name in self.readout_ if name not in given]
         if missing and required:
-            raise ValueError(
+            raise InputError(
                 f"test=True needs the labels {list(self.readout_)}, and {missing[0]!r} is not "
                 "given: pass y=..., or a Recording that has it"
             )
@@ -641,6 +597,44 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         time = self.blocks_.get("time")
         return Source(self.encoder_, self.decoder_, self.crossed_decoder_, recording, labels, time)
 
+    def _subject(self) -> Subject:
+        """What a map can be asked of this model."""
+        recipe = RECIPES[self.config_["recipe"]]
+        return Subject(
+            names=Names(self.neuron_names_, latent_names(self.blocks_), self.blocks_),
+            method=recipe.method,
+            basis=recipe.basis,
+            smooth=recipe.smooth,
+            cosine=self.config_["similarity"] == "cosine",
+            has_decoder=True,
+            has_crossed_decoder=self.crossed_decoder_ is not None,
+        )
+
+    def _map(
+        self,
+        recording: Recording,
+        labels: Mapping[str, Label],
+        times: NDArray[np.int64],
+        names: Names,
+        request: MapRequest,
+    ) -> AttributionMap:
+        """The map of some samples, as requested."""
+        if request.method != CROSSED:
+            view = view_of_model(self.encoder_, self.decoder_, request.method, request.units)
+            request = replace(request, axes=self._axes(request.basis, recording))
+            return make_map(view, reader(self.encoder_, recording), times, names, request)
+        return make_crossed_map(
+            self._source(recording, labels),
+            times,
+            names,
+            self.blocks_,
+            request,
+            mixtures=self.mixture_ if request.basis == "sparse" else {},
+            readouts=self.readout_,
+            in_label_axes=request.basis != "raw",
+            scale=self.encoder_.scale if request.units == "raw" else None,
+        )
+
     def _axes(self, basis: str, recording: Recording) -> NDArray[np.float64] | None:
         """Axes of the embedding, for methods that attribute its latents."""
         if basis == "raw":
@@ -652,29 +646,12 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         )
         return sparse_axes(self.readout_, mixtures, self.blocks_)
 
-    def _check_crossed(self, problems: list[str], directions: bool, smooth: Any) -> None:
-        """Note what the crossed decoders cannot do."""
-        if self.crossed_decoder_ is None:
-            problems.append(
-                f"method={CROSSED!r} needs decoders that models of version 0.3 do not have; fit "
-                "the model again, or use 'decoder-gradient'"
-            )
-        if directions:
-            problems.append(
-                f"method={CROSSED!r} knows labels and time latents, not any direction of the "
-                "embedding; use 'decoder-gradient'"
-            )
-        if smooth not in (None, 1):
-            problems.append(
-                f"smooth={smooth!r} averages Jacobians of networks; {CROSSED!r} has none"
-            )
-
     def _connections(
         self, recording: Recording, labels: Mapping[str, Label], controls: bool
     ) -> dict[str, Connections]:
         """Each block's connections, in the axes of the default map."""
         if self.crossed_decoder_ is None:
-            raise ValueError(
+            raise InputError(
                 "test=True needs decoders that models of version 0.3 do not have; fit the model "
                 "again"
             )
@@ -708,7 +685,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         """How far the time loss lies below chance, on the samples given."""
         block = self.blocks_.get("time")
         if block is None:
-            raise ValueError("score needs y: this model was fitted to labels without a time block")
+            raise InputError("score needs y: this model was fitted to labels without a time block")
         start = block.start if self.config_["time_on"] == "block" else 0
         pairs = TimeOffset(recording.epochs, self.config_["time_offset"])
         objective = Objective("time", slice(start, block.stop), pairs)
@@ -749,7 +726,7 @@ def _chosen(labels: Mapping[str, Any], names: str | Iterable[str]) -> dict[str, 
     wanted = [names] if isinstance(names, str) else list(names)
     for name in wanted:
         if name not in labels:
-            raise ValueError(f"label must name labels of {list(labels)}, got {name!r}")
+            raise InputError(f"label must name labels of {list(labels)}, got {name!r}")
     return {name: labels[name] for name in wanted}
 
 
@@ -758,5 +735,5 @@ def _device(name: str | None) -> torch.device:
         device = torch.device(name or "cpu")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(f"device={name!r} cannot be used here: {error}") from None
+        raise InputError(f"device={name!r} cannot be used here: {error}") from None
     return device

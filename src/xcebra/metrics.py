@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from xcebra.attribution.attribution_map import AttributionMap, standardised
+from xcebra.common.errors import InputError
 
 Array = NDArray[np.float64]
 Truth = Mapping[str, Any] | NDArray[np.bool_]
@@ -168,21 +169,21 @@ def _labelled(
     truth = np.asarray(_factor(ground_truth, factor), dtype=bool)
     n_neurons = len(amap.values)
     if truth.shape != (n_neurons,):
-        raise ValueError(
+        raise InputError(
             f"ground_truth has shape {truth.shape}, but the map has {n_neurons} neurons"
         )
     if truth.all() or not truth.any():
-        raise ValueError(
+        raise InputError(
             f"ground_truth connects {int(truth.sum())} of {n_neurons} neurons; a map can only be "
             "judged by both connected and unconnected ones: choose another factor"
         )
     if score not in ("entries", "block"):
-        raise ValueError(f"score must be 'entries' or 'block', got {score!r}")
+        raise InputError(f"score must be 'entries' or 'block', got {score!r}")
     amap.block(block)
     where = amap.blocks[block]
     if each_step:
         if amap.steps is None:
-            raise ValueError(
+            raise InputError(
                 "each_step=True needs the map of every time step; make it with "
                 "attribute(..., keep_time=True)"
             )
@@ -207,7 +208,7 @@ def _factor(ground_truth: Any, factor: str | None) -> Any:
     if factor is None and len(ground_truth) == 1:
         return next(iter(ground_truth.values()))
     if factor not in ground_truth:
-        raise ValueError(f"factor must be one of {list(ground_truth)}, got {factor!r}")
+        raise InputError(f"factor must be one of {list(ground_truth)}, got {factor!r}")
     return ground_truth[factor]
 
 

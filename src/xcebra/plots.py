@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.common.errors import InputError, MissingExtraError
 from xcebra.training.weight_search import MAY_LOSE
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def attribution_map(
     ax.set_title("attribution")
     if truth is not None and len(truth):
         if not isinstance(truth, Mapping):
-            raise ValueError("truth must be a mapping from the names of factors to bool arrays")
+            raise InputError("truth must be a mapping from the names of factors to bool arrays")
         beside = ax.inset_axes((1.06, 0.0, 0.09 * len(truth), 1.0))
         table = np.column_stack([np.asarray(t, dtype=float) for t in truth.values()])
         beside.imshow(
@@ -75,7 +76,7 @@ def block_scores(
     scores = amap.block(block)
     connected = np.ones(len(scores), dtype=bool) if truth is None else np.asarray(truth, bool)
     if connected.shape != scores.shape:
-        raise ValueError(f"truth must be one array with a bool for each of {len(scores)} neurons")
+        raise InputError(f"truth must be one array with a bool for each of {len(scores)} neurons")
     for chosen, colour, name in (
         (connected, _CONNECTED, "connected"),
         (~connected, _UNCONNECTED, "unconnected"),
@@ -109,7 +110,7 @@ def scores_over_time(
     """
     amap.block(block)
     if amap.steps is None:
-        raise ValueError(
+        raise InputError(
             "scores over time need the map of every time step; make it with "
             "attribute(..., keep_time=True)"
         )
@@ -232,7 +233,7 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError(
+        raise MissingExtraError(
             "plots need matplotlib; install it with: pip install 'xcebra[plot]'"
         ) from error
     return plt.subplots(figsize=size, layout="constrained")[1]

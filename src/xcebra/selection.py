@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from xcebra.caveats import XcebraWarning
 from xcebra.common.checks import number, raise_if
+from xcebra.common.errors import InputError
 from xcebra.estimator import XCEBRA
 from xcebra.io import read, write
 from xcebra.metrics import r_squared
@@ -65,11 +66,11 @@ def consistency(models: Sequence[XCEBRA], X: Any) -> dict[str, NDArray[np.float6
     {'label': (2, 2), 'time': (2, 2), 'all': (2, 2)}
     """
     if len(models) < 2:
-        raise ValueError(f"models must hold 2 or more fitted models to compare, got {len(models)}")
+        raise InputError(f"models must hold 2 or more fitted models to compare, got {len(models)}")
     blocks = dict(models[0].blocks_)
     for i, model in enumerate(models[1:], start=1):
         if model.blocks_ != blocks:
-            raise ValueError(
+            raise InputError(
                 f"models[{i}] has blocks {model.blocks_}, but models[0] has {blocks}; only "
                 "models with the same blocks can be compared"
             )

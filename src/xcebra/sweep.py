@@ -31,8 +31,9 @@ import torch
 from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
 
 from xcebra.common.checks import number, raise_if
+from xcebra.common.errors import InputError, MissingExtraError
 from xcebra.common.progress import bar
-from xcebra.common.provenance import made_with, now
+from xcebra.common.provenance import RESULTS_VERSION, made_with, now
 
 Row = dict[str, Any]
 Work = Callable[[Any], dict[str, Any]]
@@ -87,14 +88,21 @@ class RowFile:
             os.fsync(file.fileno())
 
     def finished(self, items: Sequence[Any]) -> dict[str, Row]:
-        """The last row of each item that this version has finished, by its key."""
+        """The last row of each item with the present version of results, by its key."""
         wanted = {key(item) for item in items}
-        mine = version("xcebra")
         return {
             row["key"]: row
             for row in self.read()
-            if row["key"] in wanted and row.get("made_with", {}).get("xcebra") == mine
+            if row["key"] in wanted and _results_version(row) == RESULTS_VERSION
         }
+
+
+def _results_version(row: Row) -> str | None:
+    """Rows written before results had a version of their own go by that of the package."""
+    version_of_row: str | None = row.get("results_version") or row.get("made_with", {}).get(
+        "xcebra"
+    )
+    return version_of_row
 
 
 def key(item: Any) -> str:
@@ -128,7 +136,7 @@ def sweep(
     items : sequence of frozen dataclass
         In order of importance: they are begun in this order.
     rows : RowFile
-        Where finished rows are kept. Rows of other versions of this package stay there unused.
+        Where finished rows are kept. Rows of other versions of results stay there unused.
     jobs : int, optional
         Processes side by side; one per core if not given. The cores are shared out among them.
     dask : str, optional
@@ -147,7 +155,7 @@ def sweep(
         problems.append(f"jobs={jobs} and dask={dask!r} exclude each other: give one of them")
     raise_if(problems)
     if len({key(item) for item in items}) < len(items):
-        raise ValueError("items must differ from each other: some have the same values")
+        raise InputError("items must differ from each other: some have the same values")
     done = rows.finished(items)
     left = [item for item in items if key(item) not in done]
     failures: list[tuple[Any, str]] = []
@@ -190,6 +198,7 @@ def _attempt(work: Work, item: Any, threads: int) -> tuple[str | None, str]:
                 "cores": joblib.cpu_count(),
                 "threads": threads,
             },
+            "results_version": RESULTS_VERSION,
             "made_with": made_with(),
         }
         return json.dumps(row), ""
@@ -321,13 +330,13 @@ def _dask_client(address: str) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError:
-        raise ImportError(
+        raise MissingExtraError(
             "dask=... needs the package distributed: pip install 'xcebra[dask]'"
         ) from None
     try:
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise ValueError(
+        raise InputError(
             f"dask={address!r}: no scheduler answers there within {_CONNECT_SECONDS} s; start one "
             f"with 'dask scheduler' and give the address that it prints ({error})"
         ) from None
@@ -335,13 +344,13 @@ def _dask_client(address: str) -> Iterator[Any]:
         try:
             client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
         except TimeoutError:
-            raise ValueError(
+            raise InputError(
                 f"dask={address!r}: the scheduler has no workers; start some with "
                 f"'dask worker {address}'"
             ) from None
         theirs = set(client.run(_version_there).values())
         if theirs != {version("xcebra")}:
-            raise ValueError(
+            raise InputError(
                 f"dask={address!r}: workers have xcebra {sorted(theirs)}, but this is "
                 f"{version('xcebra')}; install the same version everywhere"
             )

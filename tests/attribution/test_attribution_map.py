@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from xcebra.attribution.attribution_map import AGGREGATES, AttributionMap, Steps, standardised
+from xcebra.attribution.attribution_map import AttributionMap, Steps, standardised
+from xcebra.common.choices import AGGREGATES
 from xcebra.data.epochs import Epochs
 
 BLOCKS = {"position": slice(0, 2), "time": slice(2, 3)}

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -21,11 +22,12 @@ from xcebra.attribution.crossed_map import (
     variance_explained,
 )
 from xcebra.attribution.label_axes import Readout
-from xcebra.attribution.request import Names, Options, choose, latent_names
+from xcebra.attribution.request import MapRequest, Names, choose, latent_names
 from xcebra.attribution.sparse_basis import Mixture
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
 from xcebra.networks.crossed_decoder import CrossedDecoder, LabelColumns, halves
+from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder, Inputs, embed
 
 N, NEURONS, TIME = 300, 6, 2
@@ -117,7 +119,9 @@ def case(
         else:
             decoder.members[k] = bent(at + n_time, hidden, n_neurons, seed=10 * seed + k)
     block = slice(at, at + n_time) if n_time else None
-    return Source(encoder, None, decoder, recording, labels, block)
+    # Nothing is left over here that would be read with its help.
+    unused = Decoder(inputs, torch.zeros(at + n_time), torch.ones(at + n_time))
+    return Source(encoder, unused, decoder, recording, labels, block)
 
 
 def plain(weights):
@@ -295,9 +299,7 @@ def test_a_neurons_own_activity_has_no_part_in_its_derivatives():
     source = case("position", told=True)
     x = source.recording.neural.copy()
     x[:, 2] = 100 * np.random.default_rng(9).standard_normal(N)
-    changed = Source(
-        source.encoder, None, source.decoder, Recording(x), source.labels, source.time_block
-    )
+    changed = replace(source, recording=Recording(x))
     before, after = whole(source, TIMES), whole(changed, TIMES)
     np.testing.assert_array_equal(before[:, :, 2], after[:, :, 2])
     assert np.abs(before[:, :, 3] - after[:, :, 3]).max() > 1e-2
@@ -329,9 +331,7 @@ def test_where_a_label_is_missing_that_of_the_nearest_sample_of_the_fit_is_taken
     position = source.labels["position"]
     points = np.where(valid[:, None], position.points, np.nan)
     known = {"position": Label("position", "continuous", points, valid)}
-    partly = Source(
-        source.encoder, None, source.decoder, source.recording, known, source.time_block
-    )
+    partly = replace(source, labels=known)
     found = partly.points(np.arange(N)).numpy()
     embedding = embed(source.encoder, source.recording).astype(np.float64)
     apart = np.square(embedding[:, None] - embedding[::7]).sum(axis=2)
@@ -366,7 +366,7 @@ def asked(source, *, readouts=None, block=None, mixtures=None, label_dims=None, 
     select, chosen = choose(names, block)
     scale = told.pop("scale", None)
     times = told.pop("times", TIMES)
-    options = Options("crossed-gradient", None, select, **told)
+    options = MapRequest(method="crossed-gradient", select=select, **told)
     return make_crossed_map(
         source,
         times,
@@ -736,9 +736,7 @@ def test_a_silent_neuron_has_exactly_nothing_explained():
     source = explained_case()
     x = source.recording.neural.copy()
     x[:, 1] = 3.0
-    silent = Source(
-        source.encoder, None, source.decoder, Recording(x), source.labels, source.time_block
-    )
+    silent = replace(source, recording=Recording(x))
     source.encoder.reciprocal[1] = 0.0
     found = variance_explained(silent, np.arange(N), {"position": slice(0, 2)}, 0)
     assert all(share[1] == 0 for share in found.values())

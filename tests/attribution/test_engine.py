@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from xcebra.attribution.engine import make_map, view_of_model
-from xcebra.attribution.request import Names, Options
+from xcebra.attribution.request import MapRequest, Names
 from xcebra.data.recording import Recording
 from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder, Inputs, UnitBlocks
@@ -53,7 +53,7 @@ def bent(seed=0, bias=0.0, size=2.0):
 
 def make(model, data, times=None, *, units="standardised", basis=None, **options):
     times = np.arange(data.n_times) if times is None else times
-    options = Options(**{"method": "inverted-gradient", "axes": basis, **options})
+    options = MapRequest(**{"method": "inverted-gradient", "axes": basis, **options})
     return make_map(
         view_of_model(model, decoder(data), options.method, units),
         lambda t: torch.from_numpy(data.rows(t)),

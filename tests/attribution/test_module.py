@@ -13,13 +13,14 @@ from torch import nn
 
 import xcebra
 from xcebra import XCEBRA
-from xcebra.attribution.engine import METHODS, _shuffled
+from xcebra.attribution.engine import _shuffled
+from xcebra.common.choices import CROSSED, METHODS
 from xcebra.data.recording import Recording
 from xcebra.networks.encoder import UnitBlocks
 from xcebra.networks.jacobian import RELATIVE_CUTOFF
 
 N, NEURONS, LATENTS, LAGS = 15, 6, 3, 4
-SIX = [method for method in METHODS if method != "decoder-gradient"]
+SIX = [m for m in METHODS if m not in (CROSSED, "decoder-gradient")]
 FIXED = ["inverted-gradient", "gradient", "integrated-gradients", "feature-ablation"]
 SHAP = ["shap-zeros", "shap-shuffled"]
 

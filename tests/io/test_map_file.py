@@ -14,7 +14,8 @@ import pytest
 import xarray
 from scipy.io import netcdf_file
 
-from xcebra.attribution.attribution_map import AGGREGATES, AttributionMap, Steps
+from xcebra.attribution.attribution_map import AttributionMap, Steps
+from xcebra.common.choices import AGGREGATES
 from xcebra.statistics.significance import Connections
 
 BLOCKS = {"position": slice(0, 2), "time": slice(2, 3)}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from xcebra import XCEBRA
-from xcebra.common.storage import read_tensors, write_tensors
+from xcebra.common.tensor_file import read_tensors, write_tensors
 from xcebra.io.model_file import _goodness_of_fit
 from xcebra.statistics.label_decoding import Decoding
 from xcebra.training.goodness_of_fit import GoodnessOfFit, with_decoding

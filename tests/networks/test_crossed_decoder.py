@@ -31,7 +31,7 @@ from xcebra.networks.crossed_decoder import (
     label_points,
     smooth_functions,
 )
-from xcebra.networks.decoder import DecoderConfig
+from xcebra.networks.decoder import Decoder, DecoderConfig
 from xcebra.networks.encoder import Encoder, Inputs
 
 N = 4000
@@ -517,6 +517,8 @@ class LinearCase:
         self.recording = Recording(x)
         self.labels = [label(y)]
         self.inputs = Inputs.measure(self.recording, self.recording.epochs, project=False)
+        # Nothing is left over here that would be read with its help.
+        self.unused = Decoder(self.inputs, torch.zeros(1), torch.ones(1))
         self.spread, self.latent = x.std(axis=0), mix[0] * y + mix[1] * z
         u = (x - x.mean(axis=0)) / self.spread
         self.encoder = Encoder(self.inputs, 1, limit=9.0, generator=generator())
@@ -529,7 +531,7 @@ class LinearCase:
         config = DecoderConfig(steps, 256, 5e-3, seed)
         return fit_crossed_decoder(
             self.encoder,
-            None,
+            self.unused,
             self.inputs,
             self.recording,
             self.labels,
@@ -541,7 +543,12 @@ class LinearCase:
     def slopes(self, decoder):
         """Mean derivatives of both decoders, neuron by column, as recorded."""
         source = Source(
-            self.encoder, None, decoder, self.recording, {"label": self.labels[0]}, slice(0, 1)
+            self.encoder,
+            self.unused,
+            decoder,
+            self.recording,
+            {"label": self.labels[0]},
+            slice(0, 1),
         )
         found = [maps.mean(dim=1) for _, maps in derivatives(source, np.arange(0, 6000, 10))]
         return torch.stack(found).mean(dim=0).numpy() * self.spread[:, None]
@@ -579,7 +586,7 @@ def test_a_latent_that_knows_the_label_gives_it_back_to_the_label():
 def test_a_decoder_of_time_alone_and_one_of_labels_alone():
     case = LinearCase(n=600)
     config = DecoderConfig(5, 64, 1e-3, 0)
-    told = (case.encoder, None, case.inputs, case.recording)
+    told = (case.encoder, case.unused, case.inputs, case.recording)
     time = fit_crossed_decoder(*told, [], slice(0, 1), NO_PATTERNS, config)
     assert time.members[0][0].in_features == 1
     assert time.told.shape == (5, 1, 1)
@@ -595,7 +602,7 @@ def test_what_is_measured_is_of_the_samples_with_a_label():
     y = np.where(valid[:, None], case.labels[0].points, np.nan)
     decoder = fit_crossed_decoder(
         case.encoder,
-        None,
+        case.unused,
         case.inputs,
         case.recording,
         [label(y, valid=valid)],

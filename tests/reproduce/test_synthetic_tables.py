@@ -508,7 +508,7 @@ def test_axes_say_what_they_show(name):
 def test_figures_are_written_whole_and_closed(tmp_path):
     figure, ax = plt.subplots()
     ax.plot([1, 2])
-    paths = write({"one": figure}, tmp_path)
+    paths = write({"one": figure}, tmp_path, also=("svg",))
     assert [path.name for path in paths] == ["one.png", "one.svg"]
     assert sorted(tmp_path.iterdir()) == sorted(paths)
     assert paths[0].read_bytes().startswith(b"\x89PNG")

@@ -79,16 +79,21 @@ def test_a_row_of_another_width_is_refused():
 
 def test_write_makes_one_file_of_each_kind(tmp_path):
     folder = tmp_path / "new" / "folder"
-    paths = write([TABLE], folder, "one")
+    paths = write([TABLE], folder, "one", also=("csv", "tex"))
     assert [path.name for path in paths] == ["one.md", "one.tex", "one.csv"]
     told = [path.read_text(encoding="utf-8") for path in paths]
     assert told == [TABLE.markdown(), TABLE.latex(), TABLE.csv()]
     small = Table("Small", ("a",), (("1",),))
-    paths = write([TABLE, small], folder, "two")
+    paths = write([TABLE, small], folder, "two", also=("csv", "tex"))
     assert [path.name for path in paths] == ["two.md", "two.tex", "two-1.csv", "two-2.csv"]
     assert paths[0].read_text(encoding="utf-8") == f"{TABLE.markdown()}\n{small.markdown()}"
     assert paths[3].read_text(encoding="utf-8") == "a\n1\n"
     assert len(list(folder.iterdir())) == 7
+
+
+def test_only_markdown_is_written_unless_more_is_asked_for(tmp_path):
+    assert [path.name for path in write([TABLE], tmp_path, "t")] == ["t.md"]
+    assert [path.name for path in tmp_path.iterdir()] == ["t.md"]
 
 
 def test_what_cannot_be_written_leaves_the_old_files_whole(tmp_path):

@@ -250,13 +250,14 @@ def test_maps_that_agree_have_no_disagreements():
 
 def test_opposite_rankings_are_described_with_both_numbers_and_what_to_do():
     encoding = np.linspace(0, 0.5, 10)
-    (message,) = opposed({"a": -encoding}, {"a": opinion(encoding)})
+    (warning,) = opposed({"a": -encoding}, {"a": opinion(encoding)})
+    assert isinstance(warning, DisagreementWarning)
+    message = str(warning)
+    assert "map of 'a' and an encoding model" in message
     assert "rank correlation is -1.00" in message
     assert "of 9 neurons" in message
     assert "amap.to_pandas()" in message
     assert "basis='label'" in message
-    with pytest.warns(DisagreementWarning, match="map of 'a' and an encoding model"):
-        second_opinion.warn_of_disagreement({"a": -encoding}, {"a": opinion(encoding)})
 
 
 @pytest.mark.parametrize(
@@ -449,6 +450,7 @@ def test_the_whole_page_warns_of_the_map_that_it_shows(fitted, tmp_path):
     assert '<section id="opinion"' in text
     assert "disagree: over the" not in text
     upside_down = replace(amap, scores={name: -each for name, each in amap.scores.items()})
-    (message,) = opposed(upside_down.scores, upside_down.opinions)
+    (warning,) = opposed(upside_down.scores, upside_down.opinions)
+    upside_down, message = replace(upside_down, warnings=(warning,)), str(warning)
     page = write_report(tmp_path / "page.html", model, upside_down, recording=rec)
     assert page.read_text("utf-8").count(html.escape(message)) == 1

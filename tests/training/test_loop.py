@@ -19,7 +19,7 @@ import xcebra
 from xcebra import XCEBRA
 from xcebra.caveats import InterruptedFitWarning, MissingLabelWarning
 from xcebra.common.interrupts import deferred_interrupt
-from xcebra.common.storage import read_tensors
+from xcebra.common.tensor_file import read_tensors
 from xcebra.training.plan import make_plan
 
 SETTINGS = {"time_dims": 2, "steps": 240, "batch_size": 128, "random_state": 0}

@@ -12,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
+from xcebra.caveats import XcebraWarning
+from xcebra.common.choices import AGGREGATES
+from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs, IntArray
 from xcebra.statistics import second_opinion
 from xcebra.statistics.second_opinion import Disagreement, SecondOpinion
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
 Array = NDArray[np.float64]
-AGGREGATES = ("mean", "max", "sum", "median")
 _ENTRIES_AT_ONCE = 2**22
 
 
@@ -140,6 +142,8 @@ class AttributionMap:
         places in a module's window. ``values`` are norms over them. The decoder has none.
     opinions : mapping of str to SecondOpinion
         For each label that was at hand, what simple scores of the label alone say of every neuron.
+    warnings : tuple of XcebraWarning
+        Every warning that was given when the map was made.
 
     Examples
     --------
@@ -165,6 +169,7 @@ class AttributionMap:
     connections: Mapping[str, Connections] = field(default_factory=dict)
     lags: Mapping[int, AttributionMap] = field(default_factory=dict)
     opinions: Mapping[str, SecondOpinion] = field(default_factory=dict)
+    warnings: tuple[XcebraWarning, ...] = ()
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
@@ -187,7 +192,7 @@ class AttributionMap:
     ) -> AttributionMap:
         """Aggregate maps of single steps into a global one that keeps them."""
         if aggregate not in AGGREGATES:
-            raise ValueError(f"aggregate must be one of {list(AGGREGATES)}, got {aggregate!r}")
+            raise InputError(f"aggregate must be one of {list(AGGREGATES)}, got {aggregate!r}")
         made = {**(made or {}), "aggregate": aggregate, "n_samples": len(steps)}
         if aggregate == "median":
             values = steps.median()
@@ -203,7 +208,7 @@ class AttributionMap:
     def block(self, name: str) -> Array:
         """One score per neuron for a block, of shape (n_neurons,)."""
         if name not in self.blocks:
-            raise ValueError(f"block must be one of {list(self.blocks)}, got {name!r}")
+            raise InputError(f"block must be one of {list(self.blocks)}, got {name!r}")
         return self.scores[name]
 
     def z_scores(self, name: str) -> Array:
@@ -230,9 +235,9 @@ class AttributionMap:
         """
         self.block(name)
         if not 0 < alpha < 1:
-            raise ValueError(f"alpha must lie between 0 and 1, got {alpha!r}")
+            raise InputError(f"alpha must lie between 0 and 1, got {alpha!r}")
         if name not in self.connections:
-            raise ValueError(
+            raise InputError(
                 f"{name!r} was not tested: make the map with attribute(..., test=True), on a "
                 "Recording with its labels or with y=..."
             )
@@ -313,7 +318,7 @@ class AttributionMap:
         """The map over some of its samples: sample indices, a mask, or epochs of the recording."""
         steps = self._steps("restrict")
         if (times is None) == (epochs is None):
-            raise ValueError("give either times or epochs")
+            raise InputError("give either times or epochs")
         if epochs is None:
             rows = _rows(steps.times, times, "times")
         else:
@@ -353,16 +358,16 @@ class AttributionMap:
         steps = self._steps("compare")
         self.block(block)
         if not 0 < level < 1:
-            raise ValueError(f"level must lie between 0 and 1, got {level!r}")
+            raise InputError(f"level must lie between 0 and 1, got {level!r}")
         if n_stretches < 2:
-            raise ValueError(f"n_stretches must be 2 or more, got {n_stretches!r}")
+            raise InputError(f"n_stretches must be 2 or more, got {n_stretches!r}")
         norms = steps.norms(self.blocks[block])
         means, variances, freedom, taken = [], [], [], np.zeros(len(steps), dtype=int)
         for name, condition in (("first", first), ("second", second)):
             find = _rows if np.ndim(condition) == 1 else _rows_in_epochs
             rows = find(steps.times, condition, name)
             if len(rows) < 2:
-                raise ValueError(f"{name} holds 1 sample of the map; an interval needs 2 or more")
+                raise InputError(f"{name} holds 1 sample of the map; an interval needs 2 or more")
             taken[rows] += 1
             stretches = np.array_split(norms[rows], min(n_stretches, len(rows)))
             of_stretches = np.array([s.mean(axis=0, dtype=np.float64) for s in stretches])
@@ -370,7 +375,7 @@ class AttributionMap:
             variances.append(of_stretches.var(axis=0, ddof=1) / len(stretches))
             freedom.append(len(stretches) - 1)
         if (taken > 1).any():
-            raise ValueError(
+            raise InputError(
                 f"first and second share {(taken > 1).sum()} samples; an interval needs conditions "
                 "that exclude each other"
             )
@@ -448,7 +453,7 @@ class AttributionMap:
             return plots.block_scores(self, name, ax=ax, truth=truth)  # type: ignore[arg-type]
         if kind == "time":
             return plots.scores_over_time(self, name, ax=ax)
-        raise ValueError(f"kind must be 'map', 'bars' or 'time', got {kind!r}")
+        raise InputError(f"kind must be 'map', 'bars' or 'time', got {kind!r}")
 
     def __repr__(self) -> str:
         n_neurons, n_latents = self.values.shape
@@ -468,11 +473,11 @@ class AttributionMap:
         # Read-only mappings cannot be pickled; plain ones become read-only again.
         parts = dict(self.scores), dict(self.blocks), self.neuron_names, self.latent_names
         others = dict(self.made), self.steps, dict(self.connections), dict(self.lags)
-        return type(self), (self.values, *parts, *others, dict(self.opinions))
+        return type(self), (self.values, *parts, *others, dict(self.opinions), self.warnings)
 
     def _steps(self, asked: str) -> Steps:
         if self.steps is None:
-            raise ValueError(
+            raise InputError(
                 f"{asked} needs the map of every time step; make it with "
                 "attribute(..., keep_time=True)"
             )
@@ -482,7 +487,7 @@ class AttributionMap:
         made = AttributionMap.from_steps(
             steps, self.blocks, self.neuron_names, self.latent_names, aggregate=aggregate
         )
-        return replace(made, made={**self.made, **made.made})
+        return replace(made, made={**self.made, **made.made}, warnings=self.warnings)
 
 
 class Gather:
@@ -547,17 +552,17 @@ def _rows(known: IntArray, times: Any, name: str) -> IntArray:
     if wanted.ndim == 1 and len(wanted) == 0:
         wanted = wanted.astype(np.int64)
     if wanted.ndim != 1 or wanted.dtype.kind not in "biu":
-        raise ValueError(f"{name} must hold sample indices or a mask, got {times!r}")
+        raise InputError(f"{name} must hold sample indices or a mask, got {times!r}")
     if wanted.dtype == bool:
         last = int(known.max())
         if len(wanted) <= last:
-            raise ValueError(
+            raise InputError(
                 f"{name} is a mask of {len(wanted)} samples, but the map reaches sample {last} of "
                 "the recording"
             )
         wanted = np.flatnonzero(wanted)
     elif len(missing := np.setdiff1d(wanted, known)):
-        raise ValueError(f"{name} asks for sample {missing[0]}, which the map does not have")
+        raise InputError(f"{name} asks for sample {missing[0]}, which the map does not have")
     return _some(np.isin(known, wanted), name)
 
 
@@ -575,5 +580,5 @@ def _rows_in_epochs(known: IntArray, epochs: Any, name: str) -> IntArray:
 
 def _some(inside: NDArray[np.bool_], name: str) -> IntArray:
     if not inside.any():
-        raise ValueError(f"{name} holds no sample of the map")
+        raise InputError(f"{name} holds no sample of the map")
     return np.flatnonzero(inside)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from xcebra.attribution.crossed_map import Source
 from xcebra.attribution.sparse_basis import Mixture
+from xcebra.common.errors import InputError
 from xcebra.data.epochs import IntArray
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
@@ -31,7 +32,7 @@ def tested_samples(recording: Recording, labels: Mapping[str, Label]) -> IntArra
     for label in labels.values():
         times = times[label.valid[times]]
     if len(times) < _LEAST_TESTED:
-        raise ValueError(
+        raise InputError(
             f"test=True needs {_LEAST_TESTED} samples or more at which all labels are known, got "
             f"{len(times)}; give more, or make the map without the test"
         )

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.attribution.label_axes import Readout
-from xcebra.attribution.request import Names, Options
+from xcebra.attribution.request import MapRequest, Names
 from xcebra.attribution.sparse_basis import Bends, Mixture, sparsest
 from xcebra.attribution.step_store import StepStore
 from xcebra.data.epochs import IntArray
@@ -359,7 +359,7 @@ def make_crossed_map(
     times: IntArray,
     names: Names,
     blocks: Mapping[str, slice],
-    options: Options,
+    request: MapRequest,
     *,
     mixtures: Mapping[str, Mixture],
     readouts: Mapping[str, Readout],
@@ -381,7 +381,7 @@ def make_crossed_map(
         Neurons, latents and blocks of the map asked for.
     blocks : mapping of str to slice
         All blocks of the embedding.
-    options : Options
+    request : MapRequest
     mixtures : mapping of str to Mixture
         What the columns of time add to those of a label.
     readouts : mapping of str to Readout
@@ -391,12 +391,12 @@ def make_crossed_map(
     scale : Tensor of shape (n_neurons,), optional
         Units of the neurons.
     """
-    keep = options.keep_time
-    if keep is False and options.aggregate != "median":
+    keep = request.keep_time
+    if keep is False and request.aggregate != "median":
         some = np.unique(np.linspace(0, len(times) - 1, MOST_SAMPLES).astype(np.int64))
         times = times[some]
     columns = _columns(source.decoder, blocks, mixtures, readouts, in_label_axes)
-    chosen = options.select if isinstance(options.select, slice) else slice(None)
+    chosen = request.select if isinstance(request.select, slice) else slice(None)
     store = StepStore(keep, len(times), len(names.neurons), len(names.latents))
     products: Array | float = 0.0
     alone: dict[str, Array | float] = dict.fromkeys(blocks, 0.0)
@@ -414,27 +414,25 @@ def make_crossed_map(
         shown = torch.einsum("msnd,dl->msnl", maps, columns.shown.to(maps))[..., chosen]
         products = products + (shown[0] * shown[1]).sum(dim=0).cpu().double().numpy()
         mean = shown.mean(dim=0)
-        if options.aggregate == "max":
+        if request.aggregate == "max":
             largest = mean.abs().amax(dim=0).cpu().double().numpy()
             extremes = largest if extremes is None else np.maximum(extremes, largest)
         store.put(positions, mean)
     made = {
-        "method": options.method,
-        "aggregate": options.aggregate,
-        "smooth": 1,
+        **request.described(),
         "n_samples": len(times),
         "halves_agree": {name: _rank_correlation(np.asarray(alone[name])) for name in blocks},
     }
     steps = store.steps(times)
     told = (names.blocks, names.neurons, names.latents)
-    if options.aggregate in ("median", "max") and steps is not None:
-        return AttributionMap.from_steps(steps, *told, aggregate=options.aggregate, made=made)
+    if request.aggregate in ("median", "max") and steps is not None:
+        return AttributionMap.from_steps(steps, *told, aggregate=request.aggregate, made=made)
     n = len(times)
     root = signed_root(np.asarray(products) / n)
     whole = {name: signed_root(np.asarray(score) / n) for name, score in scores.items()}
     if extremes is not None:
         root = extremes
-    elif options.aggregate == "sum":
+    elif request.aggregate == "sum":
         root = root * n
         whole = {name: score * n for name, score in whole.items()}
     values = np.maximum(root, 0.0)

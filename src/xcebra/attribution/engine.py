@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xcebra.attribution import methods
-from xcebra.attribution.attribution_map import AGGREGATES, AttributionMap, Gather, Steps
+from xcebra.attribution.attribution_map import AttributionMap, Gather, Steps
 from xcebra.attribution.methods import Layers
-from xcebra.attribution.request import Names, Options
+from xcebra.attribution.request import MapRequest, Names
 from xcebra.attribution.step_store import StepStore
-from xcebra.common.checks import choice, number
 from xcebra.data.epochs import IntArray
 from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder
 from xcebra.networks.jacobian import Inverse, flat_layers, invert, is_linear, linearise
 
-UNITS = ("standardised", "raw")
 # Neighbours are sought, and random draws made, among this many samples at a time.
 _CHUNK = 8192
 _CHUNK_FLOATS = 2**27
@@ -64,47 +61,12 @@ class View:
     lags: tuple[int, ...] = ()
 
 
-def check_options(
-    problems: list[str],
-    *,
-    method: Any,
-    aggregate: Any,
-    smooth: Any,
-    keep_time: Any,
-    batch_size: Any,
-    crossed: bool = False,
-) -> None:
-    """Note every problem with what the user asked for; ``crossed`` allows the estimator's own."""
-    choice(problems, "method", method, (CROSSED, *METHODS) if crossed else METHODS)
-    choice(problems, "aggregate", aggregate, AGGREGATES)
-    if smooth is None:
-        problems.append("smooth must be a whole number of 1 or more, got None")
-    number(problems, "smooth", smooth, least=1, whole=True)
-    number(problems, "batch_size", batch_size, least=1, whole=True)
-    if not isinstance(keep_time, (bool, str, Path)):
-        problems.append(f"keep_time must be True, False or a path, got {keep_time!r}")
-    elif isinstance(keep_time, (str, Path)) and not Path(keep_time).parent.is_dir():
-        problems.append(
-            f"keep_time={str(keep_time)!r}: there is no folder {str(Path(keep_time).parent)!r}"
-        )
-    elif isinstance(keep_time, (str, Path)) and Path(keep_time).exists():
-        problems.append(f"keep_time={str(keep_time)!r} is there already; remove it or rename")
-    if aggregate == "median" and keep_time is False:
-        problems.append("aggregate='median' needs every time step: give keep_time=True")
-    averages = isinstance(smooth, (int, np.integer)) and smooth > 1
-    if averages and isinstance(method, str) and method in CONTRIBUTIONS:
-        problems.append(
-            f"smooth={smooth} averages Jacobians, and {method!r} has none; use smooth=1, or one of "
-            f"{list(DERIVATIVES)}"
-        )
-
-
 @dataclass(eq=False)
 class _Work:
     """What is at hand while a map is made, and what it tells about the inverses taken."""
 
     view: View
-    options: Options
+    request: MapRequest
     read: Callable[[IntArray], Tensor]
     axes: Tensor | None  # for rows of outputs
     inverse_axes: Tensor | None  # for rows that say how inputs move with latents
@@ -167,11 +129,6 @@ CONTRIBUTIONS: Mapping[str, Callable[[_Work, Tensor, Tensor, Tensor], Tensor]] =
     "shap-shuffled": _shap_shuffled,
     "feature-ablation": _ablation,
 }
-# Of a fitted estimator alone: it needs decoders that were fitted beside the encoder.
-CROSSED = "crossed-gradient"
-METHODS = (*DERIVATIVES, *CONTRIBUTIONS)
-# How neurons move with latents; the others say how the encoder reads latents off the neurons.
-GENERATIVE = (CROSSED, "decoder-gradient", "inverted-gradient")
 
 
 def view_of_model(encoder: Encoder, decoder: Decoder, method: str, units: str) -> View:
@@ -215,41 +172,36 @@ def make_map(
     read: Callable[[IntArray], Tensor],
     times: IntArray,
     names: Names,
-    options: Options,
+    request: MapRequest,
 ) -> AttributionMap:
     """Attribute the latents to the neurons at ``times`` and aggregate.
 
     ``read`` gives the raw samples at some times, (sample, neuron) or (sample, neuron, lag).
     """
+    described = request.described()
     with torch.no_grad():
-        if options.method in CONTRIBUTIONS:
-            view, options = _read_off(view, read, times, options)
-        work = _Work(view, options, read, *_axes(view, read, times, options))
-        if options.method == "shap-shuffled":
-            work.background = view.enter(_shuffled(read, times, options.seed))
+        if request.method in CONTRIBUTIONS:
+            view, request = _read_off(view, read, times, request)
+        work = _Work(view, request, read, *_axes(view, read, times, request))
+        if request.method == "shap-shuffled":
+            work.background = view.enter(_shuffled(read, times, request.seed))
         blocks = tuple(names.blocks.values())
-        gather = Gather(options.aggregate, blocks)
-        by_lag = {lag: Gather(options.aggregate, blocks) for lag in view.lags}
-        store = StepStore(options.keep_time, len(times), len(names.neurons), len(names.latents))
+        gather = Gather(request.aggregate, blocks)
+        by_lag = {lag: Gather(request.aggregate, blocks) for lag in view.lags}
+        store = StepStore(request.keep_time, len(times), len(names.neurons), len(names.latents))
         for where, rows in _row_batches(work, times):
             rows = _finished(work, rows)
             # Half precision is not enough to sum over time.
             rows = rows if rows.dtype == torch.float64 else rows.float()
             maps = _over_lags(rows).mT
-            if options.aggregate != "median":
+            if request.aggregate != "median":
                 gather.add(maps)
                 for i, each in enumerate(by_lag.values()):
                     each.add(rows[:, :, i].mT)
             store.put(where, maps)
-    made = {
-        "method": options.method,
-        "aggregate": options.aggregate,
-        "smooth": int(options.smooth),
-        "n_samples": len(times),
-        **work.conditions.summary(),
-    }
+    made = {**described, "n_samples": len(times), **work.conditions.summary()}
     steps = store.steps(times)
-    if options.aggregate == "median" and steps is not None:
+    if request.aggregate == "median" and steps is not None:
         return AttributionMap.from_steps(
             steps, names.blocks, names.neurons, names.latents, aggregate="median", made=made
         )
@@ -268,12 +220,12 @@ def moments(
     view: View,
     read: Callable[[IntArray], Tensor],
     times: IntArray,
-    options: Options,
+    request: MapRequest,
 ) -> NDArray[np.float64]:
     """Mean over time of each neuron's row of the map times itself, (neuron, latent, latent)."""
     total = torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
-        work = _Work(view, options, read, *_axes(view, read, times, options))
+        work = _Work(view, request, read, *_axes(view, read, times, request))
         for _, rows in _row_batches(work, times):
             maps = _over_lags(_finished(work, rows)).cpu().double()
             total = total + torch.einsum("sin,sjn->nij", maps, maps)
@@ -304,17 +256,17 @@ def _row_batches(work: _Work, times: IntArray) -> Iterator[tuple[IntArray, Tenso
     """Rows of the map, (sample, latent, input), and the positions in ``times`` they belong to."""
     positions = np.arange(len(times))
     size = _CHUNK
-    if work.options.smooth > 1:
+    if work.request.smooth > 1:
         # All Jacobians of a chunk are held at once.
         size = int(np.clip(_CHUNK_FLOATS // _widths(work, times)[1], _LEAST_CHUNK, _CHUNK))
     n_chunks = -(-len(times) // size)
     for i in range(n_chunks):
-        if work.options.smooth > 1:
+        if work.request.smooth > 1:
             # Every chunk covers the whole recording, so that neighbours can be near.
             chunk = positions[i::n_chunks]
         else:
             chunk = positions[i * size : (i + 1) * size]
-        if work.options.method in DERIVATIVES:
+        if work.request.method in DERIVATIVES:
             yield from _derivatives(work, times, chunk)
         else:
             yield from _contributions(work, times, chunk, i)
@@ -323,8 +275,8 @@ def _row_batches(work: _Work, times: IntArray) -> Iterator[tuple[IntArray, Tenso
 def _derivatives(
     work: _Work, times: IntArray, chunk: IntArray
 ) -> Iterator[tuple[IntArray, Tensor]]:
-    finish = DERIVATIVES[work.options.method]
-    smooth = min(work.options.smooth, len(chunk))
+    finish = DERIVATIVES[work.request.method]
+    smooth = min(work.request.smooth, len(chunk))
     found, embedding = [], []
     for part in _batches(work, times, chunk):
         x = work.view.enter(work.read(times[part]))
@@ -334,7 +286,7 @@ def _derivatives(
             yield part, finish(work, jacobians)
         else:
             found.append(jacobians)
-            embedding.append(x if work.options.method == "decoder-gradient" else at.output)
+            embedding.append(x if work.request.method == "decoder-gradient" else at.output)
     if smooth > 1:
         averaged = _averaged(torch.cat(found), torch.cat(embedding), smooth)
         at_once = len(found[0])
@@ -346,9 +298,9 @@ def _derivatives(
 def _contributions(
     work: _Work, times: IntArray, chunk: IntArray, number: int
 ) -> Iterator[tuple[IntArray, Tensor]]:
-    finish = CONTRIBUTIONS[work.options.method]
+    finish = CONTRIBUTIONS[work.request.method]
     # Draws belong to the samples of a chunk, however it is cut into batches.
-    rng = np.random.default_rng([work.options.seed, number])
+    rng = np.random.default_rng([work.request.seed, number])
     shape = (methods.SHAP_DRAWS, len(chunk))
     n_baselines = 1 if work.background is None else len(work.background)
     chosen, far = rng.integers(n_baselines, size=shape), rng.random(shape)
@@ -369,7 +321,7 @@ def _contributions(
 def _batches(work: _Work, times: IntArray, chunk: IntArray) -> list[IntArray]:
     # As many samples as keep the largest array of a batch in the caches.
     fitting = int(np.clip(_BATCH_FLOATS // _widths(work, times)[0], 16, 1024))
-    size = work.options.batch_size or fitting
+    size = work.request.batch_size or fitting
     return [chunk[a : a + size] for a in range(0, len(chunk), size)]
 
 
@@ -386,7 +338,7 @@ def _finished(work: _Work, rows: Tensor) -> Tensor:
 
     Where outputs are read from several lags, (sample, latent, lag, neuron).
     """
-    select, view = work.options.select, work.view
+    select, view = work.request.select, work.view
     if isinstance(select, slice):
         rows = rows[:, select]
     elif select is not None:
@@ -418,39 +370,39 @@ def _averaged(jacobians: Tensor, embedding: Tensor, smooth: int) -> Tensor:
 
 
 def _axes(
-    view: View, read: Callable[[IntArray], Tensor], times: IntArray, options: Options
+    view: View, read: Callable[[IntArray], Tensor], times: IntArray, request: MapRequest
 ) -> tuple[Tensor | None, Tensor | None]:
     """New axes, and their transposed inverse, where and in what precision the rows will be."""
-    if options.axes is None:
+    if request.axes is None:
         return None, None
     like = view.enter(read(times[:1]))
-    inverse = np.ascontiguousarray(np.linalg.inv(options.axes).T)
+    inverse = np.ascontiguousarray(np.linalg.inv(request.axes).T)
     both = (
-        torch.from_numpy(each).to(like.dtype).to(like.device) for each in (options.axes, inverse)
+        torch.from_numpy(each).to(like.dtype).to(like.device) for each in (request.axes, inverse)
     )
     return next(both), next(both)
 
 
 def _read_off(
-    view: View, read: Callable[[IntArray], Tensor], times: IntArray, options: Options
-) -> tuple[View, Options]:
+    view: View, read: Callable[[IntArray], Tensor], times: IntArray, request: MapRequest
+) -> tuple[View, MapRequest]:
     """A view whose outputs are what is asked for, in its axes: nothing else is then computed.
 
     Contributions are linear in the outputs, so that a last layer may choose and turn them.
     """
-    if options.axes is None and options.select is None:
-        return view, options
+    if request.axes is None and request.select is None:
+        return view, request
     like = view.enter(read(times[:1]))
     n_outputs = linearise(view.layers, like).output.shape[1]
-    rows = np.eye(n_outputs) if options.axes is None else options.axes
-    if isinstance(options.select, slice):
-        rows = rows[options.select]
-    elif options.select is not None:
-        rows = options.select @ rows
+    rows = np.eye(n_outputs) if request.axes is None else request.axes
+    if isinstance(request.select, slice):
+        rows = rows[request.select]
+    elif request.select is not None:
+        rows = request.select @ rows
     last = nn.utils.skip_init(nn.Linear, n_outputs, len(rows), bias=False, dtype=like.dtype)
     last.weight.copy_(torch.from_numpy(rows))
     last = last.to(like.device)
-    return replace(view, layers=(*view.layers, last)), replace(options, axes=None, select=None)
+    return replace(view, layers=(*view.layers, last)), replace(request, axes=None, select=None)
 
 
 def _shuffled(read: Callable[[IntArray], Tensor], times: IntArray, seed: int) -> Tensor:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xcebra.attribution.engine import moments, view_of_model
-from xcebra.attribution.request import Options
+from xcebra.attribution.request import MapRequest
 from xcebra.attribution.sparse_basis import Mixture, sparsest
 from xcebra.data.epochs import IntArray
 from xcebra.data.recording import Recording
@@ -112,7 +112,7 @@ def fit_mixtures(
         view_of_model(encoder, decoder, "decoder-gradient", "standardised"),
         reader(encoder, recording),
         times,
-        Options("decoder-gradient", label_axes(readouts, blocks)),
+        MapRequest(method="decoder-gradient", axes=label_axes(readouts, blocks)),
     )
     time = blocks["time"]
     others = np.arange(time.start, time.stop)

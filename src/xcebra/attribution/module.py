@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.attribution.engine import (
-    METHODS,
-    check_options,
     in_evaluation,
     make_map,
     view_of_module,
 )
-from xcebra.attribution.request import Names, Options, choose, latent_names
-from xcebra.common.checks import number, raise_if
+from xcebra.attribution.request import Names, Subject, latent_names, resolve
+from xcebra.common.choices import Aggregate, Method
+from xcebra.common.errors import InputError, InputTypeError
 from xcebra.data.epochs import Epochs, IntArray
 from xcebra.data.recording import Recording
 
@@ -33,8 +30,8 @@ def attribute(
     module: nn.Module,
     X: Any,
     *,
-    method: str = "inverted-gradient",
-    aggregate: str = "mean",
+    method: Method = "inverted-gradient",
+    aggregate: Aggregate = "mean",
     block: Any = None,
     blocks: Mapping[str, slice] | None = None,
     basis: Any = "raw",
@@ -88,29 +85,10 @@ def attribute(
     AttributionMap(5 neurons x 2 latents, blocks {all: 2}, method='integrated-gradients')
     """
     if not isinstance(module, nn.Module):
-        raise TypeError(
+        raise InputTypeError(
             f"module must be a torch.nn.Module, got {type(module).__name__}; a fitted XCEBRA has a "
             "method of its own, model.attribute(X)"
         )
-    problems: list[str] = []
-    check_options(
-        problems,
-        method=method,
-        aggregate=aggregate,
-        smooth=smooth,
-        keep_time=keep_time,
-        batch_size=batch_size,
-    )
-    number(problems, "random_state", random_state, least=0, whole=True)
-    if random_state is None:
-        problems.append("random_state must be a whole number of 0 or more, got None")
-    if isinstance(method, str) and method == "decoder-gradient":
-        others = [name for name in METHODS if name != method]
-        problems.append(
-            "method='decoder-gradient' needs a decoder, which XCEBRA fits and a bare module does "
-            f"not have; use one of {others}"
-        )
-    raise_if(problems)
     if isinstance(X, Recording):
         neuron_names = X.neuron_names if neuron_names is None else neuron_names
         epochs = X.epochs.pairs() if epochs is None else epochs
@@ -126,21 +104,26 @@ def attribute(
     times = Epochs.check(epochs, len(values)).indices()
     with in_evaluation(module):
         n_latents = _n_latents(module, one.to(home))
-        named = _names(values.shape[1], n_latents, blocks, neuron_names)
-        select, chosen = choose(named, block)
-        axes = _axes(basis, n_latents)
-        options = Options(
-            method,
-            axes,
-            select,
-            smooth,
-            aggregate,
-            Path(keep_time) if isinstance(keep_time, str) else keep_time,
-            batch_size,
-            random_state,
+        subject = Subject(names=_names(values.shape[1], n_latents, blocks, neuron_names))
+        problems: list[str] = []
+        if smooth is None:
+            problems.append("smooth must be a whole number of 1 or more, got None")
+        request, names = resolve(
+            subject,
+            n_samples=len(times),
+            method=method,
+            basis=basis,
+            smooth=smooth,
+            units="raw",
+            aggregate=aggregate,
+            block=block,
+            keep_time=keep_time,
+            batch_size=batch_size,
+            seed=random_state,
+            problems=problems,
         )
-        amap = make_map(view_of_module(module, one[0].to(home)), read, times, chosen, options)
-    return replace(amap, made={**amap.made, "basis": basis if axes is None else "given"})
+        view = view_of_module(module, one[0].to(home))
+        return make_map(view, read, times, names, request)
 
 
 def _samples(X: Any) -> Any:
@@ -153,13 +136,13 @@ def _samples(X: Any) -> Any:
     except (TypeError, ValueError, IndexError):
         numbers, described = False, type(X).__name__
     if not numbers or values.ndim not in (2, 3) or 0 in values.shape:
-        raise ValueError(
+        raise InputError(
             "X must hold numbers of shape (n_samples, n_neurons) or (n_samples, n_neurons, "
             f"n_lags), got {described}"
         )
     for start in range(0, len(values), _ROWS_AT_ONCE):
         if not bool(torch.isfinite(_tensor(values[start : start + _ROWS_AT_ONCE])).all()):
-            raise ValueError("X has NaN or infinite entries; fill them or leave those samples out")
+            raise InputError("X has NaN or infinite entries; fill them or leave those samples out")
     return values
 
 
@@ -174,13 +157,13 @@ def _n_latents(module: nn.Module, one: Tensor) -> int:
         with torch.no_grad():
             answer = module(one)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise ValueError(
+        raise InputError(
             f"the module cannot read samples of shape {tuple(one.shape)}: {error}; X must be "
             "(n_samples, n_neurons), or (n_samples, n_neurons, n_lags) for models of time windows"
         ) from error
     shape = tuple(answer.shape) if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
     if isinstance(shape, str) or len(shape) != 2 or shape[0] != 1:
-        raise ValueError(
+        raise InputError(
             f"the module must answer (sample, latent), but for one sample it gave {shape}; "
             "add a layer that flattens or selects its output"
         )
@@ -195,40 +178,18 @@ def _names(
 ) -> Names:
     neurons = tuple(map(str, range(n_neurons) if neuron_names is None else neuron_names))
     if len(neurons) != n_neurons:
-        raise ValueError(f"neuron_names has {len(neurons)} names, but X has {n_neurons} neurons")
+        raise InputError(f"neuron_names has {len(neurons)} names, but X has {n_neurons} neurons")
     blocks = {"all": slice(0, n_latents)} if blocks is None else dict(blocks)
     at = 0
     for name, block in blocks.items():
         follows = isinstance(block, slice) and (block.start or 0) == at and block.stop is not None
         if not follows or block.stop <= at or block.step not in (None, 1):
-            raise ValueError(
+            raise InputError(
                 f"blocks[{name!r}] is {block}, but blocks must be slices that lie side by side and "
                 f"in order; this one starts at {at}"
             )
         at = block.stop
     if at != n_latents:
-        raise ValueError(f"blocks end at {at}, but the module has {n_latents} latents")
+        raise InputError(f"blocks end at {at}, but the module has {n_latents} latents")
     blocks = {name: slice(block.start or 0, block.stop) for name, block in blocks.items()}
     return Names(neurons, latent_names(blocks), blocks)
-
-
-def _axes(basis: Any, n_latents: int) -> NDArray[np.float64] | None:
-    if isinstance(basis, str):
-        if basis != "raw":
-            raise ValueError(
-                f"basis={basis!r} needs a fitted XCEBRA; for a bare module give 'raw' or a matrix "
-                f"of shape ({n_latents}, {n_latents})"
-            )
-        return None
-    try:
-        axes = np.asarray(basis, dtype=np.float64)
-    except (TypeError, ValueError):
-        axes = np.empty(0)
-    if axes.shape != (n_latents, n_latents) or not np.isfinite(axes).all():
-        raise ValueError(
-            f"basis must be 'raw' or a finite matrix of shape ({n_latents}, {n_latents}), got "
-            f"shape {axes.shape}"
-        )
-    if np.linalg.matrix_rank(axes) < n_latents:
-        raise ValueError("basis has no inverse: its rows must be linearly independent")
-    return axes

@@ -1,15 +1,15 @@
-"""When not to believe a map: everything a fit knows against it, said when it is asked for."""
+"""When not to believe a map: everything that a fit knows against it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xcebra.attribution.engine import CROSSED, GENERATIVE
+from xcebra.attribution.request import GENERATIVE, MapRequest
 from xcebra.caveats import (
     CollapsedEmbeddingWarning,
     DuplicateNeuronWarning,
@@ -18,8 +18,9 @@ from xcebra.caveats import (
     SaturatedOutputWarning,
     SparseBasisWarning,
     UnlearnedLabelWarning,
-    warn,
+    XcebraWarning,
 )
+from xcebra.common.choices import CROSSED
 from xcebra.data.recording import Recording
 from xcebra.networks.decoder import spread
 from xcebra.networks.encoder import Encoder
@@ -34,28 +35,21 @@ _NEAR_BOUND, _MOST_SATURATED = 0.95, 0.05
 _WORST_CONDITION = 100.0
 
 
-def warn_of_map(
-    model: Any,
-    recording: Recording,
-    *,
-    method: str,
-    basis: str,
-    shown: Mapping[str, slice],
-    select: Any,
-) -> None:
-    """Give every warning that a fitted model has for a map.
+def map_warnings(
+    model: Any, recording: Recording, request: MapRequest, shown: Mapping[str, slice]
+) -> Iterator[XcebraWarning]:
+    """Every warning that a fitted model has for a map.
 
     Parameters
     ----------
     model : XCEBRA
     recording : Recording
         What the map is of.
-    method, basis : str
+    request : MapRequest
     shown : mapping of str to slice
         Blocks of the map; of latents or directions, names that are no block's.
-    select : slice or array
-        Latents of the map.
     """
+    method = request.method
     # Directions and slices may lie in any block.
     blocks = [
         name for name in model.blocks_ if name in shown or not set(shown) <= set(model.blocks_)
@@ -63,51 +57,54 @@ def warn_of_map(
     missing = method in GENERATIVE and model.left_over_ > _MOST_LEFT_OVER
     # Advice for one thing at a time: fewer latents are not the remedy where a factor lacks one.
     # What a label's block holds is of no account to a map that uses the label itself.
-    _warn_unlearned(model, blocks, collapsed=not missing and method != CROSSED)
-    if basis == "sparse":
-        _warn_mixed(model, method, select)
+    yield from _unlearned(model, blocks, collapsed=not missing and method != CROSSED)
+    if request.basis == "sparse":
+        yield from _mixed(model, method, request.select)
     if missing:
-        wanted = f"time_dims={model.config_['time_dims'] + 1} or more, or more steps"
-        told = (
-            f"one pattern of activity holds {model.left_over_:.0%} of the neurons' variance and "
-            "is not in the embedding: a factor may lack a latent"
-        )
-        if method == CROSSED:
-            # Read from the neurons, it takes part in the map as a latent that is not shown.
-            told += f". The map accounts for it, less exactly than a latent would; try {wanted}"
-        else:
-            told += f", and its neurons may then seem to carry others. Try {wanted}"
-        warn(told, MissingFactorWarning)
+        yield _missing_factor(model, method)
     encoder = model.encoder_
     times = spread(recording.epochs, _LOOKED_AT)
     rows = recording.rows(times)
     if method not in (CROSSED, "decoder-gradient") and len(rows) >= _LEAST_LOOKED_AT:
-        _warn_duplicates(rows, model.neuron_names_)
+        yield from _duplicates(rows, model.neuron_names_)
     x = encoder.samples(recording, times)
     if model.config_["similarity"] == "euclidean":
-        _warn_saturated(encoder, x, model.config_)
+        yield from _saturated(encoder, x, model.config_)
     if method == "inverted-gradient":
-        _warn_ill_conditioned(encoder, x, model)
+        yield from _ill_conditioned(encoder, x, model)
 
 
-def _warn_unlearned(model: Any, blocks: list[str], *, collapsed: bool) -> None:
+def _missing_factor(model: Any, method: str) -> XcebraWarning:
+    wanted = f"time_dims={model.config_['time_dims'] + 1} or more, or more steps"
+    text = (
+        f"one pattern of activity holds {model.left_over_:.0%} of the neurons' variance and "
+        "is not in the embedding: a factor may lack a latent"
+    )
+    if method == CROSSED:
+        # Read from the neurons, it takes part in the map as a latent that is not shown.
+        text += f". The map accounts for it, less exactly than a latent would; try {wanted}"
+    else:
+        text += f", and its neurons may then seem to carry others. Try {wanted}"
+    return MissingFactorWarning(text, ("time_dims", "steps"))
+
+
+def _unlearned(model: Any, blocks: list[str], *, collapsed: bool) -> Iterator[XcebraWarning]:
     for name in blocks:
         fit = model.goodness_of_fit_[name]
         judged = fit.p_value is not None
         if fit.learned is False or (fit.learned is None and judged):
-            told = fit.explanation(repr(name))
+            text = fit.explanation(repr(name))
             advice = "do not read its map" if fit.learned is False else "read its map with caution"
-            warn(f"{told}: {advice}", UnlearnedLabelWarning)
+            yield UnlearnedLabelWarning(f"{text}: {advice}")
         elif fit.collapsed and collapsed:
-            warn(
+            yield CollapsedEmbeddingWarning(
                 f"the embedding of {name!r} has {fit.collapsed} direction"
                 f"{'s' * (fit.collapsed > 1)} in which samples do not differ, of which the map "
                 "tells nothing but noise; ask for so many latents fewer, or lower jacobian_weight",
-                CollapsedEmbeddingWarning,
             )
 
 
-def _warn_mixed(model: Any, method: str, select: Any) -> None:
+def _mixed(model: Any, method: str, select: Any) -> Iterator[XcebraWarning]:
     shown = np.arange(max(block.stop for block in model.blocks_.values()))
     shown = shown[select] if isinstance(select, slice) else shown
     for name, mixture in model.mixture_.items():
@@ -119,37 +116,36 @@ def _warn_mixed(model: Any, method: str, select: Any) -> None:
             continue
         n_neurons = len(model.neuron_names_)
         if not mixture.found:
-            warn(
+            yield SparseBasisWarning(
                 f"{mixture.n_unconnected} of {n_neurons} neurons seem unconnected to {name!r}, "
                 f"too few to find out a mixture with {len(mixture.weights)} other latents: its "
                 "map is in the label basis. If other factors are correlated with it, their "
                 "neurons may seem to carry it",
-                SparseBasisWarning,
             )
         else:
-            warn(
+            yield SparseBasisWarning(
                 f"the sparse basis of {name!r} rests on {mixture.n_unconnected} of {n_neurons} "
                 f"neurons and changes by {mixture.instability:.0%} without a fifth of all; "
                 "compare with basis='label', and trust neither where they differ",
-                SparseBasisWarning,
             )
 
 
-def _warn_saturated(encoder: Encoder, x: torch.Tensor, config: Mapping[str, Any]) -> None:
+def _saturated(
+    encoder: Encoder, x: torch.Tensor, config: Mapping[str, Any]
+) -> Iterator[XcebraWarning]:
     with torch.no_grad():
         near = encoder(x).abs() > _NEAR_BOUND * config["limit"]
     share = near.double().mean(dim=0)
     if float(share.max()) > _MOST_SATURATED:
-        warn(
+        yield SaturatedOutputWarning(
             f"latent {int(share.argmax())} lies at the bound of the outputs in "
             f"{float(share.max()):.0%} of the samples, where it no longer follows the neurons; "
             f"lower temperature, to {config['temperature'] / 4:.2g} for instance, which makes the "
             "embedding smaller",
-            SaturatedOutputWarning,
         )
 
 
-def _warn_ill_conditioned(encoder: Encoder, x: torch.Tensor, model: Any) -> None:
+def _ill_conditioned(encoder: Encoder, x: torch.Tensor, model: Any) -> Iterator[XcebraWarning]:
     with torch.no_grad():
         rows = linearise(encoder.network, encoder.components(x)).jacobian()
     # On the CPU: not every device knows how to.
@@ -161,15 +157,14 @@ def _warn_ill_conditioned(encoder: Encoder, x: torch.Tensor, model: Any) -> None
         return
     condition = float((values[:, 0] / values[:, n_free - 1].clamp_min(1e-300)).median())
     if condition > _WORST_CONDITION:
-        warn(
+        yield IllConditionedWarning(
             f"the encoder's Jacobian is ill-conditioned (its weakest direction is {condition:.0f} "
             "times weaker than its strongest): the inverse magnifies what was not learned; use "
             "method='decoder-gradient', fewer latents, or a higher jacobian_weight",
-            IllConditionedWarning,
         )
 
 
-def _warn_duplicates(x: NDArray[np.float32], names: Sequence[str]) -> None:
+def _duplicates(x: NDArray[np.float32], names: Sequence[str]) -> Iterator[XcebraWarning]:
     centred = x.astype(np.float64) - x.mean(axis=0)
     size = np.linalg.norm(centred, axis=0)
     centred /= np.where(size > 0, size, 1.0)
@@ -178,9 +173,8 @@ def _warn_duplicates(x: NDArray[np.float32], names: Sequence[str]) -> None:
         return
     shown = [f"{names[i]} and {names[j]}" for i, j in zip(ones[:_FEW], others[:_FEW], strict=True)]
     more = f" and {len(ones) - _FEW} more pairs" if len(ones) > _FEW else ""
-    warn(
+    yield DuplicateNeuronWarning(
         f"neurons {', '.join(shown)}{more} are nearly the same (correlation above {_SAME}): how "
         "much of the map goes to which is arbitrary; keep one of each, average them, or use "
         "method='decoder-gradient', which takes every neuron for itself",
-        DuplicateNeuronWarning,
     )

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from xcebra.common.errors import InputError, Problem
+
 
 def choice(problems: list[str], name: str, value: Any, allowed: Any) -> None:
     """Note a problem if a value is not among those allowed."""
     if value not in tuple(allowed):
-        problems.append(f"{name} must be one of {list(allowed)}, got {value!r}")
+        problems.append(Problem(f"{name} must be one of {list(allowed)}, got {value!r}", name))
 
 
 def number(
@@ -32,10 +34,11 @@ def number(
     is_number = isinstance(value, kinds) and not isinstance(value, bool)
     # Written so that NaN fails too.
     if not is_number or not np.isfinite(value) or not (value > least if above else value >= least):
-        problems.append(f"{name} must be {sort}{limit}, got {value!r}")
+        problems.append(Problem(f"{name} must be {sort}{limit}, got {value!r}", name))
 
 
 def raise_if(problems: list[str]) -> None:
     """Raise one error that tells every problem found, if there are any."""
     if problems:
-        raise ValueError("; ".join(problems))
+        named = [problem.argument for problem in problems if isinstance(problem, Problem)]
+        raise InputError("; ".join(problems), tuple(dict.fromkeys(named)))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.common.errors import InputError
+
 IntArray = NDArray[np.int64]
 
 
@@ -43,24 +45,24 @@ class Epochs:
         except (TypeError, ValueError):
             table = np.empty((0, 0))
         if table.ndim != 2 or table.shape[1:] != (2,) or len(table) == 0:
-            raise ValueError(
+            raise InputError(
                 "epochs must be a list of (start, stop) sample indices, for instance "
                 f"[(0, 500), (600, {n_times})]; got {epochs!r}"
             )
         if not np.array_equal(table, np.round(table)):
-            raise ValueError(
+            raise InputError(
                 f"epochs must hold whole sample indices, got {epochs!r}; "
                 "multiply times by the sampling rate and round them"
             )
         starts, stops = table.astype(np.int64).T
         for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
             if not 0 <= start < stop <= n_times:
-                raise ValueError(
+                raise InputError(
                     f"epochs[{i}] is ({start}, {stop}), but an epoch needs "
                     f"0 <= start < stop <= {n_times}, the number of samples"
                 )
             if i and start < stops[i - 1]:
-                raise ValueError(
+                raise InputError(
                     f"epochs[{i}] starts at {start}, before epochs[{i - 1}] stops at "
                     f"{stops[i - 1]}; sort the epochs and merge those that overlap"
                 )

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.caveats import LabelKindWarning, MissingLabelWarning, warn
+from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
 
-KINDS = ("continuous", "discrete", "circular")
 _MOST_CLASSES = 20
 _LEAST_REPEATS = 10
 
@@ -80,9 +80,10 @@ def make_label(name: str, values: NDArray[Any], spec: LabelSpec) -> Label:
     if kind == "discrete":
         return _discrete(name, values, spec.classes)
     if values.dtype.kind in "US":
-        raise ValueError(
+        raise InputError(
             f"label {name!r} holds text, got {str(values[0, 0])!r}; say "
-            f"label_kind={{{name!r}: 'discrete'}} for class names, or convert it to numbers"
+            f"label_kind={{{name!r}: 'discrete'}} for class names, or convert it to numbers",
+            ("label_kind",),
         )
     points = values.astype(np.float64)
     valid = np.asarray(~np.isnan(points).any(axis=1))
@@ -95,12 +96,12 @@ def check_varies(label: Label) -> None:
     """Refuse a label that makes no pairs: constant, or missing everywhere."""
     known = label.points[label.valid]
     if len(known) == 0:
-        raise ValueError(f"label {label.name!r} is missing (NaN) everywhere; leave it out")
+        raise InputError(f"label {label.name!r} is missing (NaN) everywhere; leave it out")
     spread = np.ptp(known, axis=0)
     # An angle may keep its cosine and still turn.
     if not (spread.any() if label.kind == "circular" else spread.all()):
         column = int(np.argmin(spread))
-        raise ValueError(
+        raise InputError(
             f"label {label.name!r} is constant (column {column} is always {known[0, column]:g}); "
             "a label must change to make pairs; leave that column out"
         )
@@ -127,6 +128,7 @@ def _assumed_kind(name: str, values: NDArray[Any]) -> str:
                 f"label {name!r} jumps by a whole turn, as an angle in radians does, and was taken "
                 f"as continuous; say label_kind={{{name!r}: 'circular'}} if it is one",
                 LabelKindWarning,
+                "label_kind",
             )
         return "continuous"
     n_classes = len(np.unique(known, axis=0))
@@ -139,6 +141,7 @@ def _assumed_kind(name: str, values: NDArray[Any]) -> str:
             f"label {name!r} holds whole numbers, {n_classes} different ones, and was taken as "
             f"{kind}; say label_kind={{{name!r}: 'continuous'}} or 'discrete' to be sure",
             LabelKindWarning,
+            "label_kind",
         )
     return kind
 
@@ -153,7 +156,7 @@ def _discrete(name: str, values: NDArray[Any], known: tuple[Any, ...] | None) ->
     if known is not None:
         unseen = [c for c in classes if c not in known]
         if unseen:
-            raise ValueError(
+            raise InputError(
                 f"label {name!r} has classes {unseen} that the fit did not see; it knows "
                 f"{list(known)}"
             )
@@ -173,14 +176,14 @@ def _on_circle(where: str, points: NDArray[np.float64], valid: NDArray[np.bool_]
         angle = points[:, 0]
         span = np.ptp(angle[valid]) if valid.any() else 0.0
         if span > 4 * np.pi:
-            raise ValueError(
+            raise InputError(
                 f"{where} is circular, so it must be an angle in radians, but it spans {span:g}; "
                 "convert degrees with np.deg2rad"
             )
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
     norms = np.linalg.norm(points[valid], axis=1)
     if points.shape[1] != 2 or not np.allclose(norms, 1.0, atol=1e-3):
-        raise ValueError(
+        raise InputError(
             f"{where} is circular, so it must be one column of angles in radians, or two columns "
             f"with their cosine and sine; got {points.shape[1]} columns, norm up to "
             f"{norms.max(initial=0.0):g}; give several angles as several labels"

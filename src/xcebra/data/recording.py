@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
 
 _CHUNK_BYTES = 32 * 2**20
@@ -85,7 +86,7 @@ class Recording:
                 f"overlap must be a whole number of samples, 0 or more, got {self.overlap!r}"
             )
         if problems:
-            raise ValueError("; ".join(problems))
+            raise InputError("; ".join(problems))
         set_ = object.__setattr__
         set_(self, "time", time)
         set_(self, "neural", neural)
@@ -118,11 +119,11 @@ class Recording:
         """
         trials = list(neural) if np.iterable(neural) else []
         if not trials:
-            raise ValueError("neural has no trials; give an array (trial, time, neuron) or a list")
+            raise InputError("neural has no trials; give an array (trial, time, neuron) or a list")
         parts = [np.asarray(trial) for trial in trials]
         shapes = sorted({part.shape[1:] for part in parts})
         if parts[0].ndim != 2 or len(shapes) > 1:
-            raise ValueError(
+            raise InputError(
                 "neural must be trials of shape (time, neuron) with the same neurons, got trials "
                 f"of shapes {sorted({part.shape for part in parts})[:3]}"
             )
@@ -131,7 +132,7 @@ class Recording:
         for name, given in (labels or {}).items():
             each = [np.asarray(values) for values in given]
             if len(each) != len(parts):
-                raise ValueError(
+                raise InputError(
                     f"label {name!r} has {len(each)} trials, but neural has {len(parts)}"
                 )
             if all(values.ndim == 0 for values in each):
@@ -139,7 +140,7 @@ class Recording:
                 continue
             for i, (values, n) in enumerate(zip(each, lengths, strict=True)):
                 if values.shape != (n, *each[0].shape[1:]):
-                    raise ValueError(
+                    raise InputError(
                         f"label {name!r} has shape {values.shape} in trial {i}, where neural has "
                         f"{n} samples; give one row for each, or one value for each trial"
                     )
@@ -328,6 +329,6 @@ def as_labels(y: Any) -> dict[str, Any]:
         return {}
     if isinstance(y, Mapping):
         if not y:
-            raise ValueError("y is an empty mapping; pass None to learn from time alone")
+            raise InputError("y is an empty mapping; pass None to learn from time alone")
         return {str(name): values for name, values in y.items()}
     return {"label": y}

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from xcebra.common.checks import choice, number, raise_if
+from xcebra.common.errors import InputError
 from xcebra.data.recording import Recording, overlap_of
 from xcebra.datasets.unpickling import plain_array, plain_number, told, unpickled
 
@@ -148,20 +149,20 @@ def grid_cells(
                 cells[f"module {each} cell {cell}"] = trains[cell]
         track = {name: _numbers(archive, name, origin) for name in ("t", "x", "y", "azimuth")}
     if not cells:
-        raise ValueError("conjunctive leaves out every cell; leave fewer out")
+        raise InputError("conjunctive leaves out every cell; leave fewer out")
     _check_track(track, stretches, origin)
     clocks = _clocks(stretches, bin_size)
     rates = _rates(list(cells.values()), clocks, bin_size, smooth, step)
     if not rates.any():
-        raise ValueError(
+        raise InputError(
             f"{origin}: no spike lies in the open field, {_spell(stretches)}; is it the file of "
             f"rat={rat!r}, day={day!r}?"
         )
     labels, epochs = _behaviour(track, clocks, bin_size, speed_smooth, least_speed, step)
     if not np.isfinite(labels["speed"]).any():
-        raise ValueError(f"{origin}: 'x' or 'y' is missing in the whole open field; it is damaged")
+        raise InputError(f"{origin}: 'x' or 'y' is missing in the whole open field; it is damaged")
     if not epochs:
-        raise ValueError(
+        raise InputError(
             f"least_speed={least_speed:g} m/s leaves no sample: the fastest has "
             f"{np.nanmax(labels['speed']):g} m/s; lower it"
         )
@@ -210,10 +211,10 @@ def _by_module(conjunctive: Any, modules: list[int]) -> dict[int, NDArray[Any]]:
     if isinstance(conjunctive, Mapping):
         unknown = [each for each in conjunctive if each not in modules]
         if unknown:
-            raise ValueError(f"conjunctive names module {unknown[0]!r}, but module is {modules}")
+            raise InputError(f"conjunctive names module {unknown[0]!r}, but module is {modules}")
         return {each: np.asarray(cells) for each, cells in conjunctive.items()}
     if len(modules) > 1:
-        raise ValueError(
+        raise InputError(
             f"conjunctive must tell the module of its cells, as there are {len(modules)}; give "
             f"a mapping, for instance {{{modules[0]}: [0, 3]}}"
         )
@@ -226,18 +227,18 @@ def _kept(cells: list[int], left_out: NDArray[Any] | None, module: int) -> list[
         return cells
     if left_out.dtype == bool:
         if left_out.shape != (len(cells),):
-            raise ValueError(
+            raise InputError(
                 f"conjunctive has shape {left_out.shape} for module {module}, which has "
                 f"{len(cells)} cells; give one truth value for each"
             )
         return [cell for cell, out in zip(cells, left_out, strict=True) if not out]
     if left_out.dtype.kind not in "iu":
-        raise ValueError(
+        raise InputError(
             f"conjunctive must hold truth values or numbers of cells, got dtype {left_out.dtype}"
         )
     unknown = np.setdiff1d(left_out, cells)
     if len(unknown):
-        raise ValueError(
+        raise InputError(
             f"conjunctive names cell {unknown[0]}, but module {module} has {len(cells)} cells "
             f"from {cells[0]} to {cells[-1]}"
         )
@@ -252,17 +253,17 @@ def _checked_bytes(path: str | os.PathLike[str], sha256: str | None) -> bytes:
     if sha256 is not None and not (
         isinstance(sha256, str) and re.fullmatch("[0-9a-fA-F]{64}", sha256)
     ):
-        raise ValueError(f"sha256 must be 64 hexadecimal digits, got {sha256!r}")
+        raise InputError(f"sha256 must be 64 hexadecimal digits, got {sha256!r}")
     data = Path(path).read_bytes()
     found = hashlib.sha256(data).hexdigest()
     if sha256 is None:
-        raise ValueError(
+        raise InputError(
             f"{path}: was not opened, as sha256 is missing. Its spike times are pickled objects, "
             f"and a pickle can run code. Its digest is {found}; compare it with a source that you "
             f"trust, then pass sha256={found!r} (--sha256 on the command line)"
         )
     if sha256.lower() != found:
-        raise ValueError(
+        raise InputError(
             f"{path}: was not opened, as its sha256 is {found}, but {sha256} was given; it is "
             "damaged or another file: download it again"
         )
@@ -273,7 +274,7 @@ def _opened(data: bytes, origin: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(io.BytesIO(data))
     except zipfile.BadZipFile as error:
-        raise ValueError(f"{origin}: is damaged or no .npz file ({error})") from None
+        raise InputError(f"{origin}: is damaged or no .npz file ({error})") from None
 
 
 def _member(archive: zipfile.ZipFile, name: str, origin: str) -> io.BytesIO:
@@ -281,12 +282,12 @@ def _member(archive: zipfile.ZipFile, name: str, origin: str) -> io.BytesIO:
         return io.BytesIO(archive.read(f"{name}.npy"))
     except KeyError:
         have = ", ".join(sorted(each.removesuffix(".npy") for each in archive.namelist()))
-        raise ValueError(
+        raise InputError(
             f"{origin}: has no {name!r}, only {have or 'nothing'}; is it one of the public files?"
         ) from None
     # zipfile and zlib have many ways to say that bytes are wrong.
     except Exception as error:
-        raise ValueError(f"{origin}: {name!r} is damaged ({error})") from None
+        raise InputError(f"{origin}: {name!r} is damaged ({error})") from None
 
 
 def _numbers(archive: zipfile.ZipFile, name: str, origin: str) -> Array:
@@ -295,9 +296,9 @@ def _numbers(archive: zipfile.ZipFile, name: str, origin: str) -> Array:
     try:
         array = np.asarray(npy.read_array(file, allow_pickle=False))
     except ValueError as error:
-        raise ValueError(f"{origin}: {name!r} is no array of numbers ({error})") from None
+        raise InputError(f"{origin}: {name!r} is no array of numbers ({error})") from None
     if array.ndim != 1 or array.dtype.kind not in "fiu":
-        raise ValueError(
+        raise InputError(
             f"{origin}: {name!r} must hold one number for each moment, got shape {array.shape} "
             f"and dtype {array.dtype}"
         )
@@ -310,14 +311,14 @@ def _spikes(archive: zipfile.ZipFile, module: int, origin: str) -> dict[int, Arr
     matches = [re.fullmatch(r"spikes_mod(\d+)\.npy", each) for each in archive.namelist()]
     there = sorted(int(match[1]) for match in matches if match)
     if module not in there:
-        raise ValueError(
+        raise InputError(
             f"{origin}: has no module {module}; it has {there if there else 'none'}: choose among "
             "these, or take the file of another rat"
         )
     where = f"{origin}: {name!r}"
     found = unpickled(_member(archive, name, origin), where)
     if not isinstance(found, dict) or not found:
-        raise ValueError(
+        raise InputError(
             f"{where} must hold a dict of spike times by cell, got "
             f"{'an empty one' if found == {} else told(found)}"
         )
@@ -325,7 +326,7 @@ def _spikes(archive: zipfile.ZipFile, module: int, origin: str) -> dict[int, Arr
     for given, times in found.items():
         cell = plain_number(given)
         if not isinstance(cell, int):
-            raise ValueError(f"{where} must have whole numbers as its cells, got {told(given)}")
+            raise InputError(f"{where} must have whole numbers as its cells, got {told(given)}")
         trains[cell] = _train(times, f"{where}: cell {cell}")
     return dict(sorted(trains.items()))
 
@@ -335,12 +336,12 @@ def _train(given: Any, where: str) -> Array:
     try:
         times = plain_array(given)
         if times.size and sum(n != 1 for n in times.shape) > 1:
-            raise ValueError(f"got an array of shape {times.shape}")
+            raise InputError(f"got an array of shape {times.shape}")
     except ValueError as error:
-        raise ValueError(f"{where} must have a list of spike times in seconds: {error}") from None
+        raise InputError(f"{where} must have a list of spike times in seconds: {error}") from None
     bad = np.flatnonzero(~np.isfinite(times))
     if len(bad):
-        raise ValueError(f"{where} has {times.flat[bad[0]]} as spike time {bad[0]}; remove it")
+        raise InputError(f"{where} has {times.flat[bad[0]]} as spike time {bad[0]}; remove it")
     return times.ravel()
 
 
@@ -352,7 +353,7 @@ def _check_track(track: Mapping[str, Array], stretches: tuple[Stretch, ...], ori
     t = track["t"]
     for name, values in track.items():
         if values.shape != t.shape:
-            raise ValueError(
+            raise InputError(
                 f"{origin}: {name!r} has {len(values)} samples, but 't' has {len(t)}; it is damaged"
             )
     for start, stop in stretches:
@@ -360,13 +361,13 @@ def _check_track(track: Mapping[str, Array], stretches: tuple[Stretch, ...], ori
         if len(inside) == 0:
             known = t[np.isfinite(t)]
             runs = f"from {known.min():g} to {known.max():g} s" if len(known) else "over no time"
-            raise ValueError(
+            raise InputError(
                 f"{origin}: no position in the open field from {start:g} to {stop:g} s: 't' runs "
                 f"{runs}; is it the file of this rat and day?"
             )
         back = np.flatnonzero(np.diff(inside) < 0)
         if len(back):
-            raise ValueError(
+            raise InputError(
                 f"{origin}: 't' goes back at {inside[back[0] + 1]:g} s; its times must increase"
             )
 
@@ -377,7 +378,7 @@ def _clocks(stretches: tuple[Stretch, ...], width: float) -> list[Array]:
     for start, stop in stretches:
         n = math.floor((stop - start) / width + _ROUNDING)
         if n < 2:
-            raise ValueError(
+            raise InputError(
                 f"bin_size={width:g} s is too long for the open field from {start:g} to {stop:g} "
                 f"s; it must be {(stop - start) / 2:g} or less"
             )

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.common.checks import number, raise_if
-from xcebra.common.storage import atomically
+from xcebra.common.errors import InputError, MissingExtraError
+from xcebra.common.files import atomically
 from xcebra.data.recording import Recording
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def _cache() -> Path:
     except OSError:
         usable = False
     if not usable:
-        raise ValueError(
+        raise InputError(
             f"{str(folder)!r} cannot be written, and simulated paths are kept there; set "
             "XCEBRA_CACHE to a folder that can"
         )
@@ -194,7 +195,9 @@ def _toolbox() -> Any:
     try:
         import ratinabox
     except ImportError as error:
-        raise ImportError("navigation needs RatInABox: pip install 'xcebra[navigation]'") from error
+        raise MissingExtraError(
+            "navigation needs RatInABox: pip install 'xcebra[navigation]'"
+        ) from error
     return ratinabox
 
 

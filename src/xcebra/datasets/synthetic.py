@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xcebra.common.errors import InputError
 from xcebra.data.recording import Recording
 
 _LEAK = 0.2
@@ -82,15 +83,15 @@ def synthetic(
     names = [observed] if isinstance(observed, str) else list(observed)
     if factors is None:
         if wiring is not None:
-            raise ValueError("wiring needs factors: their names and widths, in the same order")
+            raise InputError("wiring needs factors: their names and widths, in the same order")
         if names not in (["z1"], ["z2"]):
-            raise ValueError(f"observed must be 'z1' or 'z2', got {observed!r}")
+            raise InputError(f"observed must be 'z1' or 'z2', got {observed!r}")
         n_z1, n_z2 = (n_observed, n_hidden) if names == ["z1"] else (n_hidden, n_observed)
         factors = {"z1": n_z1, "z2": n_z2}
         if not isinstance(n_neurons, (int, np.integer)) or n_neurons < 1:
-            raise ValueError(f"n_neurons must be a whole number of 1 or more, got {n_neurons}")
+            raise InputError(f"n_neurons must be a whole number of 1 or more, got {n_neurons}")
         if not 0 <= connected <= 1:
-            raise ValueError(f"connected must be a share between 0 and 1, got {connected}")
+            raise InputError(f"connected must be a share between 0 and 1, got {connected}")
         last = np.arange(n_neurons) >= n_neurons - round(connected * n_neurons)
         wiring = {"z1": np.ones(n_neurons, dtype=bool), "z2": last}
     truth = _check(factors, wiring, names, correlation, space, n_steps, noise, sigma)
@@ -157,7 +158,7 @@ def _check(
     if not 0 < sigma < 100:
         problems.append(f"sigma must be above 0 and below 100, got {sigma}")
     if problems:
-        raise ValueError("; ".join(problems))
+        raise InputError("; ".join(problems))
     return truth
 
 

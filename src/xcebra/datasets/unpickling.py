@@ -16,6 +16,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from xcebra.common.errors import InputError
+
 
 class _Part:
     """In place of something else. With its own state, lest a pickle set the class's attributes."""
@@ -41,7 +43,7 @@ class _Kind(_Part):
 
     def dtype(self) -> np.dtype[Any]:
         if not re.fullmatch("[iu][1248]|f[248]", str(self.code)):
-            raise ValueError(f"got values of type {told(self.code)}, not numbers")
+            raise InputError(f"got values of type {told(self.code)}, not numbers")
         return np.dtype((self.order if self.order in ("<", ">") else "=") + str(self.code))
 
 
@@ -66,7 +68,7 @@ class _Array(_Part):
     def only_object(self) -> Any:
         _, shape, _, _, data = self.state
         if shape != () or not isinstance(data, list) or len(data) != 1:
-            raise ValueError("it is not one object without dimensions")
+            raise InputError("it is not one object without dimensions")
         return data[0]
 
 
@@ -136,9 +138,9 @@ def unpickled(file: io.BytesIO, where: str) -> Any:
         read = read if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = read(file)
     except ValueError as error:
-        raise ValueError(f"{where} is damaged ({error})") from None
+        raise InputError(f"{where} is damaged ({error})") from None
     if not dtype.hasobject or shape != ():
-        raise ValueError(
+        raise InputError(
             f"{where} must be an object array without dimensions that holds a dict, got shape "
             f"{shape} and dtype {dtype}"
         )
@@ -146,7 +148,7 @@ def unpickled(file: io.BytesIO, where: str) -> Any:
         return _Unpickler(file).load().only_object()
     # Bytes that are no such pickle can fail in any way.
     except Exception as error:
-        raise ValueError(
+        raise InputError(
             f"{where} was refused: {error}. Only dicts, lists, numbers and arrays of numbers are "
             "read; anything else could run code"
         ) from None
@@ -174,12 +176,12 @@ def plain_array(given: Any) -> NDArray[np.float64]:
         try:
             return given.array().astype(np.float64)
         except (AttributeError, TypeError) as error:
-            raise ValueError(f"got an array without numbers ({error})") from None
+            raise InputError(f"got an array without numbers ({error})") from None
     if not isinstance(given, (list, tuple)):
-        raise ValueError(f"got {told(given)}")
+        raise InputError(f"got {told(given)}")
     numbers = [plain_number(each) for each in given]
     if None in numbers:
-        raise ValueError(f"got {told(given[numbers.index(None)])} among them")
+        raise InputError(f"got {told(given[numbers.index(None)])} among them")
     return np.array(numbers, dtype=np.float64)
 
 

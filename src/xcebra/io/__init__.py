@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from xcebra.common.errors import InputError
 from xcebra.data.recording import Recording
 from xcebra.io.assemble import NEURAL, Names, assemble, neural_names
 from xcebra.io.contents import Contents, Entry, Intervals, Series, Spikes
@@ -53,21 +54,21 @@ def opened(source: Any) -> Iterator[Contents]:
     path = Path(source)
     kind = path.suffix.lower()
     if kind != ".nwb" and kind not in _READERS:
-        raise ValueError(
+        raise InputError(
             f"{path}: cannot tell what it is from its ending {kind!r}; known are "
             f"{', '.join(['.nwb', *_READERS])}"
         )
     if path.is_dir():
-        raise ValueError(f"{path}: is a folder; name a file in it")
+        raise InputError(f"{path}: is a folder; name a file in it")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}; check its name and folder")
     if path.stat().st_size == 0:
-        raise ValueError(f"{path}: is empty: it has no bytes; write or download it again")
+        raise InputError(f"{path}: is empty: it has no bytes; write or download it again")
     with path.open("rb") as file:
         start = file.read(8)
     for magic, ending in _MAGIC.items():
         if start.startswith(magic) and kind != ending:
-            raise ValueError(f"{path}: is not what its ending says; rename it to end in {ending}")
+            raise InputError(f"{path}: is not what its ending says; rename it to end in {ending}")
     if kind == ".nwb":
         with open_nwb(path) as contents:
             yield contents
@@ -164,9 +165,9 @@ def write(
     """
     kind = Path(path).suffix.lower()
     if kind not in (".npz", ".nwb"):
-        raise ValueError(f"path={str(path)!r} must end in .npz or .nwb, got {kind!r}")
+        raise InputError(f"path={str(path)!r} must end in .npz or .nwb, got {kind!r}")
     if NEURAL in recording.labels:
-        raise ValueError(f"{path}: a label called {NEURAL!r} cannot be told from the activity")
+        raise InputError(f"{path}: a label called {NEURAL!r} cannot be told from the activity")
     if kind == ".npz":
         write_npz(path, recording)
     else:

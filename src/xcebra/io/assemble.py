@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from xcebra.caveats import LabelKindWarning, warn
 from xcebra.common.checks import number, raise_if
+from xcebra.common.errors import InputError, InputTypeError
 from xcebra.data.epochs import Epochs
 from xcebra.data.labels import jumps_like_angle
 from xcebra.data.recording import Recording, overlap_of
@@ -46,7 +47,7 @@ def assemble(
     circular = [circular] if isinstance(circular, str) else list(circular)
     for name in circular:
         if name not in wanted:
-            raise ValueError(f"circular names {name!r}, but the labels are {list(wanted)}")
+            raise InputError(f"circular names {name!r}, but the labels are {list(wanted)}")
     given = {name: _label(contents, parts) for name, parts in wanted.items()}
     within = _intervals(contents, epochs)
     extra = contents.extra if activity_names == [contents.extra.get("of")] else {}
@@ -58,11 +59,11 @@ def assemble(
         )
         if smooth:
             if series.times is None:
-                raise ValueError("has no times: smooth is in seconds and needs them")
+                raise InputError("has no times: smooth is in seconds and needs them")
             series = clock.smoothed(series, found, smooth)
             overlap = overlap_of(smooth / series.interval)
     except ValueError as error:
-        raise ValueError(f"{spoken} {error}") from None
+        raise InputError(f"{spoken} {error}") from None
     values = {}
     for name, label in given.items():
         if name not in circular and jumps_like_angle(label.values):
@@ -70,11 +71,12 @@ def assemble(
                 f"{contents.origin}: label {name!r} jumps by a whole turn, as an angle in radians "
                 f"does, and was interpolated as a number; say circular={name!r} if it is one",
                 LabelKindWarning,
+                "circular",
             )
         try:
             values[name] = _on_clock(label, activity, series, name in circular)
         except ValueError as error:
-            raise ValueError(f"{contents.origin}: label {name!r} {error}") from None
+            raise InputError(f"{contents.origin}: label {name!r} {error}") from None
     whole = isinstance(activity, Series) and len(series.values) == len(activity.values)
     try:
         return Recording(
@@ -88,7 +90,7 @@ def assemble(
             overlap,
         )
     except ValueError as error:
-        raise ValueError(f"{contents.origin}: {error}") from None
+        raise InputError(f"{contents.origin}: {error}") from None
 
 
 def neural_names(contents: Contents, asked: Names | None) -> list[str]:
@@ -118,9 +120,10 @@ def neural_names(contents: Contents, asked: Names | None) -> list[str]:
         among += f", it has {_spell(entries)}"
     for name, why in list(contents.unread.items())[:3]:
         among += f"; {name!r} cannot be used: {why}"
-    raise ValueError(
+    raise InputError(
         f"{contents.origin}: cannot tell which of its entries is the neural activity; say "
-        f"neural=NAME; {among}"
+        f"neural=NAME; {among}",
+        ("neural",),
     )
 
 
@@ -174,7 +177,7 @@ def _matching(contents: Contents, asked: Names, argument: str) -> list[str]:
     """Entries with these names; ``*`` stands for anything."""
     patterns = [asked] if isinstance(asked, str) else list(asked) if np.iterable(asked) else []
     if not patterns or not all(isinstance(each, (str, int)) for each in patterns):
-        raise TypeError(
+        raise InputTypeError(
             f"{contents.origin}: {argument} must be a name or a list of names, got "
             f"{one_line(asked)}"
         )
@@ -184,12 +187,12 @@ def _matching(contents: Contents, asked: Names, argument: str) -> list[str]:
         names = [pattern] if pattern in there else [n for n in there if fnmatchcase(n, pattern)]
         for name in names:
             if name in contents.unread:
-                raise ValueError(
+                raise InputError(
                     f"{contents.origin}: {argument}={pattern!r} cannot be used: "
                     f"{'' if name == pattern else f'{name!r} '}{contents.unread[name]}"
                 )
         if not names:
-            raise ValueError(
+            raise InputError(
                 f"{contents.origin}: {argument}={pattern!r} is not in it; it has "
                 f"{_spell(contents.entries)}"
             )
@@ -202,7 +205,7 @@ def _joined(contents: Contents, names: list[str], argument: str) -> Series | Spi
     entries = [contents.entries[name] for name in names]
     for name, entry in zip(names, entries, strict=True):
         if isinstance(entry, Intervals):
-            raise ValueError(
+            raise InputError(
                 f"{contents.origin}: {argument}={name!r} is a list of intervals; it can be epochs, "
                 f"not {argument}"
             )
@@ -210,14 +213,14 @@ def _joined(contents: Contents, names: list[str], argument: str) -> Series | Spi
     if len(entries) == 1:
         return series[0] if series else entries[0]  # type: ignore[return-value]
     if len(series) < len(entries):
-        raise ValueError(
+        raise InputError(
             f"{contents.origin}: {argument} names spike times beside others, {_spell(names)}; "
             "name one entry"
         )
     first = series[0]
     for name, other in zip(names, series, strict=True):
         if not _same_times(first.times, other.times) or not _same_length(first, other):
-            raise ValueError(
+            raise InputError(
                 f"{contents.origin}: {names[0]!r} and {name!r} have different times and cannot be "
                 f"columns of one array; name one of them as {argument}"
             )
@@ -237,7 +240,7 @@ def _joined(contents: Contents, names: list[str], argument: str) -> Series | Spi
 def _label(contents: Contents, names: list[str]) -> Series:
     found = _joined(contents, names, "labels")
     if isinstance(found, Spikes):
-        raise ValueError(f"{contents.origin}: {_spell(names)} holds spike times, not a label")
+        raise InputError(f"{contents.origin}: {_spell(names)} holds spike times, not a label")
     return found
 
 
@@ -250,8 +253,9 @@ def _intervals(contents: Contents, epochs: Any) -> Intervals | None:
         if not isinstance(entry, Intervals):
             could = [n for n, e in contents.entries.items() if isinstance(e, Intervals)]
             have = f"it has {_spell(could)}" if could else "it has none"
-            raise ValueError(
-                f"{contents.origin}: epochs={epochs!r} is not a list of intervals; {have}"
+            raise InputError(
+                f"{contents.origin}: epochs={epochs!r} is not a list of intervals; {have}",
+                ("epochs",),
             )
         return entry
     try:
@@ -259,13 +263,13 @@ def _intervals(contents: Contents, epochs: Any) -> Intervals | None:
         if table.ndim != 2 or table.shape[1:] != (2,):
             raise ValueError
     except (TypeError, ValueError):
-        raise ValueError(
+        raise InputError(
             f"epochs must be a name, or a list of (start, stop) in seconds; got {one_line(epochs)}"
         ) from None
     try:
         return Intervals(table[:, 0], table[:, 1])
     except ValueError as error:
-        raise ValueError(f"epochs: {error}") from None
+        raise InputError(f"epochs: {error}") from None
 
 
 def _activity(
@@ -278,17 +282,17 @@ def _activity(
     """The activity in bins or as it is, inside its epochs: in seconds ``within``, or in samples."""
     if isinstance(activity, Spikes):
         if bin_size is None:
-            raise ValueError("holds spike times; say bin_size in seconds, for instance 0.05")
+            raise InputError("holds spike times; say bin_size in seconds, for instance 0.05")
         if within is None and epochs is not None:
-            raise ValueError("holds spike times; give epochs in seconds, not in samples")
+            raise InputError("holds spike times; give epochs in seconds, not in samples")
         if within is None:
             within = _shared(activity, _support(activity), labels)
         return clock.bin_spikes(activity, within, bin_size)
     if activity.times is None:
         if bin_size is not None:
-            raise ValueError("has no times: bin_size is in seconds and needs them")
+            raise InputError("has no times: bin_size is in seconds and needs them")
         if isinstance(epochs, (str, Intervals)):
-            raise ValueError("has no times: such epochs are in seconds and need them")
+            raise InputError("has no times: such epochs are in seconds and need them")
         rows = epochs if within is None else np.stack([within.starts, within.stops], 1).tolist()
         return activity, Epochs.check(rows, len(activity.values))
     rows = None
@@ -305,7 +309,7 @@ def _activity(
 
 def _support(spikes: Spikes) -> Intervals:
     if spikes.support is None and spikes.start == spikes.stop:
-        raise ValueError(f"has spikes at {spikes.start:g} s only; say epochs, in seconds")
+        raise InputError(f"has spikes at {spikes.start:g} s only; say epochs, in seconds")
     return spikes.support or Intervals(np.array([spikes.start]), np.array([spikes.stop]))
 
 
@@ -317,7 +321,7 @@ def _shared(
     for name, label in labels.items():
         if label.times is not None:
             if label.times[0] >= stop or label.times[-1] <= start:
-                raise ValueError(
+                raise InputError(
                     f"runs from {start:g} s to {stop:g} s, but label {name!r} from "
                     f"{label.times[0]:g} s to {label.times[-1]:g} s: they are not on one clock"
                 )
@@ -327,7 +331,7 @@ def _shared(
     starts, stops = np.maximum(support.starts, start), np.minimum(support.stops, stop)
     inside = starts < stops
     if not inside.any():
-        raise ValueError("has no stretch of recording in which all labels are known; name fewer")
+        raise InputError("has no stretch of recording in which all labels are known; name fewer")
     return Intervals(starts[inside], stops[inside])
 
 
@@ -339,7 +343,7 @@ def _on_clock(
     if label.times is None or series.times is None:
         n = len(series.values)
         if len(label.values) != n or isinstance(activity, Spikes):
-            raise ValueError(
+            raise InputError(
                 f"has {len(label.values)} samples without times, but the neural activity has {n}; "
                 "give both their times, or rows that belong together"
             )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
+from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
 from xcebra.io.contents import Floats, Intervals, Series, Spikes
 
@@ -36,8 +37,9 @@ def bin_edges(within: Intervals, width: float) -> list[Floats]:
     ]
     if not edges:
         longest = float((within.stops - within.starts).max())
-        raise ValueError(
-            f"bin_size={width:g} s is longer than the longest stretch of recording, {longest:g} s"
+        raise InputError(
+            f"bin_size={width:g} s is longer than the longest stretch of recording, {longest:g} s",
+            ("bin_size",),
         )
     return edges
 
@@ -59,7 +61,7 @@ def bin_spikes(spikes: Spikes, within: Intervals, width: float) -> tuple[Series,
         ]
     )
     if not counts.any():
-        raise ValueError(
+        raise InputError(
             f"has no spike inside the epochs: it runs from {spikes.start:g} to {spikes.stop:g} s, "
             f"they from {within.starts[0]:g} to {within.stops[-1]:g} s; are they on one clock?"
         )
@@ -83,10 +85,11 @@ def bin_series(series: Series, within: Intervals, width: float) -> tuple[Series,
         sizes = np.diff(first)
         if (sizes == 0).any():
             at = int(np.flatnonzero(sizes == 0)[0])
-            raise ValueError(
+            raise InputError(
                 f"has no sample between {each[at]:g} s and {each[at + 1]:g} s: bin_size={width:g} "
                 f"s is too small for samples about {series.interval:g} s apart, or epochs cover a "
-                "pause"
+                "pause",
+                ("bin_size", "epochs"),
             )
         values = np.asarray(series.values[first[0] : first[-1]], dtype=np.float64)
         total = np.add.reduceat(values, first[:-1] - first[0], axis=0)
@@ -122,7 +125,7 @@ def cut(series: Series, within: Intervals | None) -> tuple[Series, Epochs]:
         lengths += [int(n) for n in np.diff(borders) if n > 0]
     rows = np.concatenate(parts)
     if len(rows) == 0:
-        raise ValueError(
+        raise InputError(
             f"has no sample inside the epochs: it runs from {times[0]:g} to {times[-1]:g} s, "
             f"they from {within.starts[0]:g} to {within.stops[-1]:g} s; are they on one clock?"
         )
@@ -183,7 +186,7 @@ def sample(series: Series, at: Floats, circular: bool = False) -> NDArray[Any]:
     slack = 0.5 * series.interval
     known = (at >= times[0] - slack) & (at <= times[-1] + slack)
     if not known.any():
-        raise ValueError(
+        raise InputError(
             f"runs from {times[0]:g} s to {times[-1]:g} s, but the neural activity from "
             f"{at[0]:g} s to {at[-1]:g} s: they are not on one clock"
         )
@@ -219,7 +222,7 @@ def _nearest(values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
         found = values.astype(np.float64)
         found[~known] = np.nan
         return found
-    raise ValueError(
+    raise InputError(
         f"holds names, and is missing at {int((~known).sum())} of {len(known)} samples of the "
         "neural activity; choose epochs in which it is known"
     )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.common.errors import InputError
 from xcebra.data.recording import from_objects
 
 Floats = NDArray[np.float64]
@@ -42,18 +43,18 @@ class Series:
         values = self.values[:, None] if self.values.ndim == 1 else self.values
         if isinstance(values, np.ndarray) and values.dtype == object:
             if any(isinstance(value, (list, tuple, np.ndarray)) for value in values.flat):
-                raise ValueError("has lists in its rows; trials are for Recording.from_trials")
+                raise InputError("has lists in its rows; trials are for Recording.from_trials")
             values = from_objects(values)
         set_ = object.__setattr__
         set_(self, "values", values)
         if values.ndim != 2 or values.shape[1] == 0:
-            raise ValueError(
+            raise InputError(
                 f"has shape {values.shape}; a series has rows over time and one or more columns"
             )
         if len(values) == 0:
-            raise ValueError("is empty: it has no samples")
+            raise InputError("is empty: it has no samples")
         if self.columns and len(self.columns) != values.shape[1]:
-            raise ValueError(f"has {values.shape[1]} columns, but {len(self.columns)} names")
+            raise InputError(f"has {values.shape[1]} columns, but {len(self.columns)} names")
         if self.times is not None:
             set_(self, "times", check_times(self.times, len(values)))
 
@@ -90,20 +91,20 @@ class Spikes:
 
     def __post_init__(self) -> None:
         if not self.trains:
-            raise ValueError("is empty: it has no units")
+            raise InputError("is empty: it has no units")
         trains = {}
         for name, given in self.trains.items():
             train = np.asarray(given)
             if train.dtype.kind not in "fiu" or train.ndim != 1:
-                raise ValueError(f"unit {name!r} must have a list of times in seconds")
+                raise InputError(f"unit {name!r} must have a list of times in seconds")
             train = train.astype(np.float64)
             if not np.isfinite(train).all():
                 at = int(np.flatnonzero(~np.isfinite(train))[0])
-                raise ValueError(f"unit {name!r} has {train[at]} as spike time {at}; remove it")
+                raise InputError(f"unit {name!r} has {train[at]} as spike time {at}; remove it")
             trains[str(name)] = np.sort(train)
         spikes = [train for train in trains.values() if len(train)]
         if not spikes:
-            raise ValueError("is empty: no unit has a spike")
+            raise InputError("is empty: no unit has a spike")
         set_ = object.__setattr__
         set_(self, "trains", trains)
         if self.support is not None:
@@ -124,12 +125,12 @@ class Intervals:
     def __post_init__(self) -> None:
         starts, stops = (np.asarray(each, dtype=np.float64) for each in (self.starts, self.stops))
         if len(starts) == 0:
-            raise ValueError("is empty: it has no intervals")
+            raise InputError("is empty: it has no intervals")
         for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
             if not (np.isfinite([start, stop]).all() and start < stop):
-                raise ValueError(f"interval {i} goes from {start:g} s to {stop:g} s; mend it")
+                raise InputError(f"interval {i} goes from {start:g} s to {stop:g} s; mend it")
             if i and start < stops[i - 1]:
-                raise ValueError(
+                raise InputError(
                     f"interval {i} starts at {start:g} s, before interval {i - 1} stops at "
                     f"{stops[i - 1]:g} s; sort them and merge those that overlap"
                 )
@@ -176,19 +177,19 @@ def check_times(given: Any, n: int) -> Floats:
     """
     times = np.asarray(given)
     if times.dtype.kind not in "fiu":
-        raise ValueError(f"has times of type {times.dtype}; they must be seconds as numbers")
+        raise InputError(f"has times of type {times.dtype}; they must be seconds as numbers")
     if times.shape != (n,):
-        raise ValueError(f"has {n} samples, but {times.size} times; there must be one for each")
+        raise InputError(f"has {n} samples, but {times.size} times; there must be one for each")
     times = times.astype(np.float64)
     if not np.isfinite(times).all():
         at = int(np.flatnonzero(~np.isfinite(times))[0])
-        raise ValueError(f"has {times[at]} as time of sample {at}; cut that sample")
+        raise InputError(f"has {times[at]} as time of sample {at}; cut that sample")
     back = np.flatnonzero(np.diff(times) <= 0)
     if len(back):
         at = int(back[0]) + 1
         how = "again" if times[at] == times[at - 1] else f"after {times[at - 1]:.6g} s"
         n_wrong = f" ({len(back)} such samples)" if len(back) > 1 else ""
-        raise ValueError(
+        raise InputError(
             f"has the time {times[at]:.6g} s {how} at sample {at}{n_wrong}; times must increase: "
             "sort them and remove duplicates"
         )

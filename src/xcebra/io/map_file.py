@@ -12,8 +12,11 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra import caveats
 from xcebra.attribution.attribution_map import AttributionMap, Steps
-from xcebra.common.storage import atomically
+from xcebra.caveats import XcebraWarning
+from xcebra.common.errors import InputError, MissingExtraError
+from xcebra.common.files import atomically
 from xcebra.statistics.second_opinion import SecondOpinion
 from xcebra.statistics.significance import Connections
 
@@ -29,6 +32,7 @@ _ATTRIBUTION = "attribution"
 _OPINIONS = "opinions"
 # Attribute with the p-values of the controls of each block that was tested.
 _CONTROLS = "controls"
+_WARNINGS = "warnings"
 # Names in the file of what a test finds; blocks that were not tested have NaN.
 _TESTED = {"share": "share", "share_low": "low", "share_high": "high", "p_value": "p_values"}
 _EXPLAINED = "explained"  # files of version 0.3 do not have it
@@ -39,7 +43,7 @@ def to_xarray(amap: AttributionMap) -> Dataset:
     try:
         import xarray
     except ImportError as error:
-        raise ImportError(
+        raise MissingExtraError(
             "to_xarray needs xarray; install it with: pip install 'xcebra[xarray]'"
         ) from error
     coordinates, variables = _contents(amap)
@@ -62,7 +66,7 @@ def to_pandas(amap: AttributionMap) -> DataFrame:
     try:
         import pandas
     except ImportError as error:
-        raise ImportError(
+        raise MissingExtraError(
             "to_pandas needs pandas; install it with: pip install 'xcebra[pandas]'"
         ) from error
     columns = [("score", name) for name in amap.blocks]
@@ -148,7 +152,7 @@ def read_map(path: str | os.PathLike[str]) -> AttributionMap:
                     return _read(opened, file)
         except (OSError, LookupError, RuntimeError, TypeError, ValueError) as error:
             refused = f"is damaged or not an attribution map ({error}); write it again"
-    raise ValueError(f"{str(path)!r} {refused}")
+    raise InputError(f"{str(path)!r} {refused}")
 
 
 def _refused(file: Any) -> str:
@@ -214,8 +218,21 @@ def _read(opened: Any, file: Any) -> AttributionMap:
         both = zip(file["lag_value"][...], file["lag_score"][...], strict=True)
         lags = dict(zip(file["lag"][...].tolist(), (one(*each) for each in both), strict=True))
     return one(
-        file["value"][...], scores, steps=steps, connections=tested, lags=lags, opinions=opinions
+        file["value"][...],
+        scores,
+        steps=steps,
+        connections=tested,
+        lags=lags,
+        opinions=opinions,
+        warnings=_read_warnings(file),
     )
+
+
+def _read_warnings(file: Any) -> tuple[XcebraWarning, ...]:
+    """The warnings given when the map was made; none in files of earlier versions."""
+    given = json.loads(_attribute(file, _WARNINGS) or "[]")
+    # A category that this version does not know is still a warning.
+    return tuple(getattr(caveats, name, XcebraWarning)(text) for name, text in given)
 
 
 def _read_opinions(file: Any, blocks: list[str]) -> dict[str, SecondOpinion]:
@@ -294,6 +311,9 @@ def _attributes(amap: AttributionMap) -> dict[str, Any]:
             for name, opinion in amap.opinions.items()
         }
         attributes[_OPINIONS] = json.dumps(described)
+    if amap.warnings:
+        given = [[type(warning).__name__, str(warning)] for warning in amap.warnings]
+        attributes[_WARNINGS] = json.dumps(given)
     controls = {
         name: found.controls.tolist()
         for name, found in amap.connections.items()

@@ -12,7 +12,7 @@ import torch
 
 from xcebra.attribution.label_axes import Readout
 from xcebra.attribution.sparse_basis import Mixture
-from xcebra.common.storage import read_tensors, under, write_tensors
+from xcebra.common.tensor_file import read_tensors, under, write_tensors
 from xcebra.networks.crossed_decoder import CrossedDecoder, LabelColumns
 from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder, Inputs

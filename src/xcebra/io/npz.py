@@ -13,7 +13,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from xcebra.common.storage import atomically
+from xcebra.common.errors import InputError
+from xcebra.common.files import atomically
 from xcebra.data.recording import Recording
 from xcebra.io.contents import Contents, Series, check_times
 from xcebra.io.objects import TIME_NAMES
@@ -42,7 +43,7 @@ def read_npz(path: Path) -> Contents:
         try:
             times = check_times(arrays[clocks[0]], len(arrays[clocks[0]]))
         except ValueError as error:
-            raise ValueError(f"{path}: {clocks[0]!r} {error}") from None
+            raise InputError(f"{path}: {clocks[0]!r} {error}") from None
     entries: dict[str, Series] = {}
     free = {name: a for name, a in arrays.items() if name not in known and name not in clocks[:1]}
     for name, array in {**free, **own["labels"]}.items():
@@ -53,9 +54,9 @@ def read_npz(path: Path) -> Contents:
             unread[name] = str(error)
     if not entries:
         reasons = "; ".join(f"{name!r} {why}" for name, why in unread.items())
-        raise ValueError(f"{path}: holds no array over time{': ' if reasons else ''}{reasons}")
+        raise InputError(f"{path}: holds no array over time{': ' if reasons else ''}{reasons}")
     if times is not None and all(entry.times is None for entry in entries.values()):
-        raise ValueError(
+        raise InputError(
             f"{path}: {clocks[0]!r} has {len(times)} times, and no array has as many rows; save "
             "one time for each row"
         )
@@ -103,11 +104,11 @@ def _load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     # zipfile and zlib have many ways to say that bytes are wrong.
     except Exception as error:
         told = " ".join(str(error).split())
-        raise ValueError(
+        raise InputError(
             f"{path}: is damaged or no .npz file ({told}); write it again with np.savez"
         ) from None
     if not arrays and not unread:
-        raise ValueError(f"{path}: is empty: it holds no arrays; write it again with np.savez")
+        raise InputError(f"{path}: is empty: it holds no arrays; write it again with np.savez")
     return arrays, unread
 
 
@@ -124,7 +125,7 @@ def _member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> ND
         with archive.open(member) as file:
             return np.asarray(npy.read_array(file, allow_pickle=False))
     if header + math.prod(shape) * dtype.itemsize != member.file_size:
-        raise ValueError(f"{member.filename} does not have the size that it says")
+        raise InputError(f"{member.filename} does not have the size that it says")
     # A member starts after a local header of 30 bytes, its name and its extra field.
     with path.open("rb") as file:
         file.seek(member.header_offset + 26)

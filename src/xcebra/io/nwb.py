@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.common.storage import atomically
+from xcebra.common.errors import InputError, InputTypeError, MissingExtraError
+from xcebra.common.files import atomically
 from xcebra.data.recording import Recording
 from xcebra.io.clock import spans
 from xcebra.io.contents import Contents, Entry, Intervals, Series, Spikes, check_times
@@ -37,7 +38,7 @@ def open_nwb(path: Path) -> Iterator[Contents]:
         import pynapple
         from pynwb import NWBHDF5IO
     except ImportError as error:
-        raise ImportError(
+        raise MissingExtraError(
             f"{path}: reading it needs pynapple and pynwb; install them with: "
             "pip install 'xcebra[nwb]'"
         ) from error
@@ -49,7 +50,7 @@ def open_nwb(path: Path) -> Iterator[Contents]:
                 opened = pynapple.NWBFile(io.read())
         except Exception as error:
             told = " ".join(str(error).split())
-            raise ValueError(
+            raise InputError(
                 f"{path}: is damaged or no NWB file ({told}); write or download it again"
             ) from None
         yield _contents(opened, path)
@@ -67,7 +68,7 @@ def _contents(opened: Any, path: Path) -> Contents:
             unread[name] = " ".join(str(error).split()) or type(error).__name__
     if not entries:
         reasons = "; ".join(f"{name!r} {why}" for name, why in unread.items())
-        raise ValueError(f"{path}: has nothing over time in it{': ' if reasons else ''}{reasons}")
+        raise InputError(f"{path}: has nothing over time in it{': ' if reasons else ''}{reasons}")
     return Contents(str(path), entries, unread, _own(opened.nwb))
 
 
@@ -83,9 +84,9 @@ def _entry(found: Any, opened: Any, name: str) -> Entry:
         trains = dict(zip(map(str, found.id[:]), found["spike_times"][:], strict=True))
         return Spikes(trains, _observed(found))
     if isinstance(found, AnnotationSeries) or not isinstance(found, TimeSeries):
-        raise TypeError(f"is a {type(found).__name__}, which is no series of columns")
+        raise InputTypeError(f"is a {type(found).__name__}, which is no series of columns")
     if len(found.data) == 0:
-        raise ValueError("is empty: it has no samples")
+        raise InputError("is empty: it has no samples")
     times = found.timestamps
     if times is None:
         times = found.starting_time + np.arange(len(found.data)) / found.rate
@@ -115,7 +116,7 @@ def _observed(units: Any) -> Intervals | None:
     all_in = np.cumsum(steps[order]) == len(each)
     starts = np.flatnonzero(all_in)
     if len(starts) == 0:
-        raise ValueError("has no moment at which all units were observed (obs_intervals)")
+        raise InputError("has no moment at which all units were observed (obs_intervals)")
     return Intervals(moments[order][starts], moments[order][starts + 1])
 
 
@@ -149,10 +150,10 @@ def write_nwb(
 
     time, names = recording.time, recording.neuron_names
     if time is None:
-        raise ValueError(f"{path}: NWB has the time of each sample; give the Recording its time")
+        raise InputError(f"{path}: NWB has the time of each sample; give the Recording its time")
     for name in recording.labels:
         if set(name) & set("/:"):
-            raise ValueError(f"{path}: NWB has no names with / or :, such as {name!r}; rename it")
+            raise InputError(f"{path}: NWB has no names with / or :, such as {name!r}; rename it")
     numbered = tuple(map(str, range(recording.n_neurons)))
     width = Series(recording.neural, time).interval
     nwb = NWBFile(
@@ -197,7 +198,7 @@ def _spread(
 ) -> NDArray[np.float64]:
     numbers = counts.astype(np.int64)
     if (wrong := np.flatnonzero((numbers != counts) | (numbers < 0))).size:
-        raise ValueError(
+        raise InputError(
             f"spikes=True needs whole numbers of spikes, but neuron {name!r} has "
             f"{counts[wrong[0]]:g} at sample {wrong[0]}; write it with spikes=False"
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from xcebra.common.errors import InputError, InputTypeError
 from xcebra.io.contents import (
     Contents,
     Entry,
@@ -58,14 +59,14 @@ def entry_of(value: Any) -> Entry:
         return value
     kind = _kind(value)
     if kind.startswith("pynwb."):
-        raise TypeError("is an object of pynwb; give the path of the file")
+        raise InputTypeError("is an object of pynwb; give the path of the file")
     if kind.startswith("pynapple."):
         return from_pynapple(value)
     if kind == "pandas.DataFrame":
         times, table = _clocked(value)
         reason = _unusable(table)
         if reason:
-            raise ValueError(reason)
+            raise InputError(reason)
         return Series(_plain(table), times, tuple(map(str, table.columns)))
     if kind == "pandas.Series":
         return Series(_plain(value), _seconds(value.index.to_numpy()))
@@ -78,11 +79,13 @@ def entry_of(value: Any) -> Entry:
     try:
         array = np.asanyarray(value)
     except ValueError:
-        raise ValueError(
+        raise InputError(
             "has rows of different lengths; trials are for Recording.from_trials"
         ) from None
     if array.ndim == 0:
-        raise TypeError(f"is {type(value).__name__}, which is no series, spike times or intervals")
+        raise InputTypeError(
+            f"is {type(value).__name__}, which is no series, spike times or intervals"
+        )
     return Series(array)
 
 
@@ -100,7 +103,7 @@ def from_pynapple(value: Any) -> Entry:
         columns = tuple(map(str, value.columns)) if kind == "TsdFrame" else ()
         values = value.d if value.d.ndim == 2 else np.asarray(value.d)
         return Series(values, value.times(), columns)
-    raise TypeError(f"is a {kind}, which is no series of columns, spike times or intervals")
+    raise InputTypeError(f"is a {kind}, which is no series of columns, spike times or intervals")
 
 
 def from_frame(frame: Any, origin: str) -> Contents:
@@ -129,7 +132,7 @@ def from_frame(frame: Any, origin: str) -> Contents:
                 continue
             entries[group] = Series(_plain(part), times, tuple(told) if len(told) > 1 else ())
     except ValueError as error:
-        raise ValueError(f"{origin}: {error}") from None
+        raise InputError(f"{origin}: {error}") from None
     return Contents(origin, entries, unread)
 
 
@@ -137,7 +140,7 @@ def _clocked(frame: Any) -> tuple[Floats | None, Any]:
     """A table's times, and the table without them."""
     if not frame.columns.is_unique:
         twice = frame.columns[frame.columns.duplicated()][0]
-        raise ValueError(f"has two columns called {str(twice)!r}; rename one of them")
+        raise InputError(f"has two columns called {str(twice)!r}; rename one of them")
     clocks = [name for name in frame.columns if str(name).lower() in TIME_NAMES]
     if not clocks:
         return _seconds(frame.index.to_numpy()), frame
@@ -159,7 +162,7 @@ def _intervals(value: Any) -> Intervals:
 
 def _from_data_array(array: Any) -> Series:
     if array.ndim not in (1, 2):
-        raise ValueError(f"has dimensions {array.dims}; a series has time and, maybe, columns")
+        raise InputError(f"has dimensions {array.dims}; a series has time and, maybe, columns")
     if array.ndim == 2 and "time" in array.dims:
         array = array.transpose("time", ...)
     times = None

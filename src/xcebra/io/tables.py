@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from xcebra.common.errors import InputError, MissingExtraError
 from xcebra.io.contents import Contents
 from xcebra.io.objects import from_frame
 
@@ -20,7 +21,7 @@ def read_csv(path: Path) -> Contents:
     """
     frame = _read(path, "read_csv", "pandas")
     if _fields_at_the_end(path) < frame.shape[1]:
-        raise ValueError(
+        raise InputError(
             f"{path}: is cut short: its last row has fewer than {frame.shape[1]} fields; write or "
             "download it again"
         )
@@ -52,15 +53,15 @@ def _read(path: Path, reader: str, extra: str) -> Any:
                 options["float_precision"] = "round_trip"
         frame: Any = getattr(pandas, reader)(path, **options)
     except ImportError as error:
-        raise ImportError(
+        raise MissingExtraError(
             f"{path}: reading it needs pandas{' and pyarrow' if extra == 'parquet' else ''}; "
             f"install them with: pip install 'xcebra[{extra}]'"
         ) from error
     except Exception as error:
         told = " ".join(str(error).split())
-        raise ValueError(f"{path}: is no table that can be read ({told}); write it again") from None
+        raise InputError(f"{path}: is no table that can be read ({told}); write it again") from None
     if frame.shape[0] == 0 or frame.shape[1] == 0:
-        raise ValueError(f"{path}: is empty: it has {frame.shape[0]} rows; write it again")
+        raise InputError(f"{path}: is empty: it has {frame.shape[0]} rows; write it again")
     return frame
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xcebra.caveats import InterruptedFitWarning, warn
+from xcebra.common.errors import InputError
 from xcebra.common.interrupts import deferred_interrupt
 from xcebra.common.progress import bar
 from xcebra.data.epochs import Epochs, IntArray
@@ -268,7 +269,7 @@ def known_times(epochs: Epochs, labels: Sequence[Label], most: int) -> IntArray:
     for label in labels:
         times = times[label.valid[times]]
     if len(times) == 0:
-        raise ValueError(
+        raise InputError(
             f"no sample has all of the labels {[label.name for label in labels]}; fit them one at "
             "a time, or fill their gaps"
         )

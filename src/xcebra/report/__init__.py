@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.common.files import atomically
 from xcebra.common.provenance import made_with
-from xcebra.common.storage import atomically
 from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
 from xcebra.report import page
@@ -25,7 +25,6 @@ from xcebra.report.numbers import (
 from xcebra.report.opinions import second_opinion
 from xcebra.report.page import escaped
 from xcebra.report.run_folder import Run
-from xcebra.statistics.second_opinion import opposed
 
 _LITTLE = 0.05  # of a neuron's variance: less is too little to attribute
 _TITLE = "Which neurons carry this behaviour?"
@@ -93,8 +92,10 @@ def write_report(
         "over_time": over_time,
         "embedding": None if recording is None else embedding_numbers(model, recording),
     }
-    told = [] if over_time is None else over_time.pop("warnings")
-    told = told + opposed(amap.scores, amap.opinions)
+    warnings = () if over_time is None else over_time.pop("warnings")
+    if "selected" in amap.made:  # maps of version 0.4.0 and earlier have not kept their warnings
+        warnings = amap.warnings
+    told = list(dict.fromkeys(str(warning) for warning in warnings))
     sections = {
         "verdict": ("Verdict", _verdict(model, amap, told, scores)),
         "map": ("Map", _map(amap)),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.attribution.attribution_map import AttributionMap
-from xcebra.caveats import DisagreementWarning, XcebraWarning
+from xcebra.attribution.request import same_block
+from xcebra.caveats import XcebraWarning
 from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
 from xcebra.networks.encoder import embed
@@ -71,27 +73,32 @@ def _block_numbers(amap: AttributionMap, name: str) -> dict[str, Any]:
 
 
 def map_over_time(model: XCEBRA, amap: AttributionMap, recording: Recording) -> dict[str, Any]:
-    """Scores of each block in bins of time, made as the map was; and what was warned about.
+    """Scores of each block in bins of time, made as the map was, and its warnings.
 
     Of a long recording, samples spread evenly over it.
     """
     times = recording.epochs.indices()
     every = -(-len(times) // _MOST_MAPS)
     rows = times[::every]
-    blocks = list(amap.blocks)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", XcebraWarning)
-        # The page compares the map that it shows, not this one of fewer samples.
-        warnings.simplefilter("ignore", DisagreementWarning)
+    blocks, made = list(amap.blocks), amap.made
+    block: Any = same_block(made["selected"]) if "selected" in made else None
+    if "selected" not in made and len(blocks) == 1:
+        block = blocks[0]  # a map of version 0.4.0 or earlier
+    with warnings.catch_warnings():
+        # The map that is shown has kept its own.
+        warnings.simplefilter("ignore", XcebraWarning)
         found = model.attribute(
             recording,
-            method=amap.made["method"],
-            basis=amap.made["basis"],
-            units=amap.made["units"],
-            block=blocks[0] if len(blocks) == 1 else None,
+            method=made["method"],
+            basis=made["basis"],
+            units=made["units"],
+            smooth=made.get("smooth"),
+            block=block,
             keep_time=True,
             every=every,
         )
+    if list(found.blocks) != blocks:  # a block, which is asked for here by its latents
+        found = replace(found, blocks=dict(zip(blocks, found.blocks.values(), strict=True)))
     assert found.steps is not None
     scores = {}
     for name in blocks:
@@ -108,7 +115,7 @@ def map_over_time(model: XCEBRA, amap: AttributionMap, recording: Recording) -> 
         "n_bins": len(starts),
         "at": [round(float(t), 3) for t in at],
         "unit": "sample" if clock is None else "s",
-        "warnings": list(dict.fromkeys(str(each.message) for each in told)),
+        "warnings": found.warnings,
     }
 
 

@@ -22,8 +22,9 @@ from typing import Any
 import tomli_w
 
 from xcebra.caveats import InterruptedFitWarning
+from xcebra.common.errors import InputError
+from xcebra.common.files import atomically
 from xcebra.common.provenance import made_with, now
-from xcebra.common.storage import atomically
 from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
 from xcebra.io import read, write
@@ -91,7 +92,7 @@ class Settings:
         try:
             told = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}: is no TOML that can be read ({error})") from None
+            raise InputError(f"{path}: is no TOML that can be read ({error})") from None
         source, model = told.get("recording", {}), told.get("model", {})
         known = [each.name for each in fields(Source)]
         _known(path, "recording", source, known)
@@ -161,20 +162,22 @@ def is_finished(folder: Path, settings: Settings) -> bool:
     if not folder.exists():
         return False
     if not folder.is_dir():
-        raise ValueError(f"out={str(folder)!r} is a file; name a folder for the run")
+        raise InputError(f"out={str(folder)!r} is a file; name a folder for the run", ("out",))
     if not (folder / SETTINGS).is_file():
         if any(folder.iterdir()):
-            raise ValueError(
+            raise InputError(
                 f"out={str(folder)!r} is a folder with other things in it; name one that is empty "
-                "or does not exist"
+                "or does not exist",
+                ("out",),
             )
         return False
     before = Settings.load(folder).as_table()
     if before != settings.as_table():
         changed = ", ".join(_differences(before, settings.as_table()))
-        raise ValueError(
+        raise InputError(
             f"out={str(folder)!r} holds a run with other settings ({changed}); name another "
-            "folder, or say --overwrite"
+            "folder, or say --overwrite",
+            ("out",),
         )
     return (folder / MODEL).is_file()
 
@@ -198,9 +201,10 @@ def make_run(
     if recording.n_times < _FEWEST_SAMPLES:
         width = settings.recording.bin_size
         bins = "" if width is None else f"; bin_size={width:g} is in seconds, for instance 0.05"
-        raise ValueError(
+        raise InputError(
             f"{settings.recording.file}: has only {recording.n_times} samples, too few to learn "
-            f"from{bins}"
+            f"from{bins}",
+            ("bin_size",) if bins else (),
         )
     there, begun = folder.is_dir(), not replacing and (folder / SETTINGS).is_file()
     folder.mkdir(parents=True, exist_ok=True)
@@ -243,7 +247,7 @@ def _holds_run(folder: Path) -> bool:
     if not (folder / SETTINGS).is_file():
         return False
     if not Settings.load(folder).recording.file:
-        raise ValueError(
+        raise InputError(
             f"{folder / SETTINGS}: is not of an xcebra run, and is not overwritten; name another "
             "folder"
         )
@@ -285,14 +289,14 @@ def _with_digest(settings: Settings) -> Settings:
     """
     source = settings.recording
     if not source.file:
-        raise ValueError("there is no recording to fit: name a file")
+        raise InputError("there is no recording to fit: name a file")
     path = Path(source.file)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if source.sha256 not in (None, found):
-        raise ValueError(
+        raise InputError(
             f"{path}: has changed since these settings were written; name it on the command line "
             "to fit it as it is now"
         )
@@ -331,7 +335,7 @@ def _known(path: Path, section: str, given: Mapping[str, Any], names: Any) -> No
         if name not in names:
             near = get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(names)}"
-            raise ValueError(f"{path}: [{section}] has {name!r}, which is no setting{hint}")
+            raise InputError(f"{path}: [{section}] has {name!r}, which is no setting{hint}")
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

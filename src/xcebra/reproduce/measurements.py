@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.caveats import XcebraWarning
+from xcebra.common.errors import InputTypeError
 from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
 from xcebra.metrics import accuracy, auroc, r_squared
@@ -121,7 +122,7 @@ class Portrait:
 @singledispatch
 def measure(item: Any) -> dict[str, Any]:
     """Do one piece of work: from its specification to plain numbers."""
-    raise TypeError(f"there is no such work as {item!r}")
+    raise InputTypeError(f"there is no such work as {item!r}")
 
 
 @measure.register

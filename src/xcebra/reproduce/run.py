@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from xcebra.common.checks import choice, raise_if
+from xcebra.common.errors import InputError
+from xcebra.common.provenance import RESULTS_VERSION
 from xcebra.reproduce import synthetic_figures as figures
 from xcebra.reproduce import table_text as tables
 from xcebra.reproduce.catalogue import ALONE, EXPERIMENTS, FULL, QUICK, Scale, grid_cells
@@ -35,6 +37,7 @@ def reproduce(
     progress: bool = False,
     scale: Scale | None = None,
     data: GridCells | RealFolder | None = None,
+    also: Sequence[str] = (),
 ) -> list[Path]:
     """Run what is missing of an experiment, then write its tables and figures.
 
@@ -56,6 +59,8 @@ def reproduce(
     data : GridCells or RealFolder, optional
         The public recording that ``"grid-cells"`` is about, or the folder with the recordings of
         ``"real"``.
+    also : sequence of {"csv", "tex", "svg"}
+        Formats to write beside Markdown and PNG.
 
     Returns
     -------
@@ -64,6 +69,8 @@ def reproduce(
     """
     problems: list[str] = []
     choice(problems, "name", name, (*EXPERIMENTS, GRID_CELLS, REAL))
+    for kind in also:
+        choice(problems, "also", kind, (*tables.ALSO, *figures.ALSO))
     if name == GRID_CELLS and not isinstance(data, GridCells):
         problems.append(f"{GRID_CELLS!r} needs a public recording: give its path, rat and module")
     elif name == REAL and not isinstance(data, RealFolder):
@@ -76,7 +83,7 @@ def reproduce(
         problems.append(f"{GRID_CELLS!r} has five fits and nothing quicker; leave quick out")
     raise_if(problems)
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"folder={str(folder)!r} is a file; name a folder for the results")
+        raise InputError(f"folder={str(folder)!r} is a file; name a folder for the results")
     size = scale or (QUICK if quick else FULL)
     items: Sequence[Any]
     if isinstance(data, RealFolder):
@@ -95,25 +102,26 @@ def reproduce(
         done = rows.finished(items)
         found = [done[key(item)] for item in items if key(item) in done]
     if not found:
-        raise ValueError(
-            f"{str(rows.path)!r} has no finished rows of {name!r} made with xcebra "
-            f"{version('xcebra')}; run the experiment first"
+        raise InputError(
+            f"{str(rows.path)!r} has no finished rows of {name!r} with results version "
+            f"{RESULTS_VERSION}; run the experiment first"
         )
     prefix = f"{name}-quick" if quick else name
     made = SUMMARIES[name](found)
-    written = tables.write(
-        [_signed(table, len(found), len(items)) for table in made], folder, prefix
-    )
+    note = _provenance(found, len(items))
+    signed = [replace(table, notes=(*table.notes, note)) for table in made]
+    written = tables.write(signed, folder, prefix, also)
     if name in figures.FIGURES:
         drawn = figures.FIGURES[name](found)
         tail = "-quick" if quick else ""
-        written += figures.write({f"{each}{tail}": drawn[each] for each in drawn}, folder)
+        written += figures.write({f"{each}{tail}": drawn[each] for each in drawn}, folder, also)
     return written
 
 
-def _signed(table: tables.Table, n_found: int, n_items: int) -> tables.Table:
-    """A table that says what made it, and of how much of the work."""
-    told = f"Made with xcebra {version('xcebra')}"
-    if n_found < n_items:
-        told += f", from {n_found} of {n_items} pieces of work"
-    return tables.Table(table.title, table.columns, table.rows, (*table.notes, f"{told}."))
+def _provenance(rows: Sequence[Row], n_items: int) -> str:
+    """Which versions made the rows of a table, and how much of the work they are."""
+    versions = sorted({row["made_with"]["xcebra"] for row in rows})
+    text = f"Made with xcebra {' and '.join(versions)}"
+    if len(rows) < n_items:
+        text += f", from {len(rows)} of {n_items} pieces of work"
+    return f"{text}."

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from xcebra.common.errors import InputError
 from xcebra.data.recording import Recording
 from xcebra.datasets import grid_cells, navigation, synthetic
 
@@ -106,7 +107,7 @@ class GridCells:
             step=self.step,
         )
         if 2 * rec.n_neurons < self.n_latents:
-            raise ValueError(
+            raise InputError(
                 f"{self.path}: {rec.n_neurons} cells and as many controls are too few for "
                 f"{self.n_latents} latents; give more modules"
             )

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xcebra.common.errors import InputError, MissingExtraError
+
 Observation = Mapping[str, Any]
 
 
@@ -81,7 +83,7 @@ def interval(
     """
     values = np.asarray(scores, dtype=np.float64)
     if len(values) == 0:
-        raise ValueError("scores must hold 1 number or more to take a mean of, got none")
+        raise InputError("scores must hold 1 number or more to take a mean of, got none")
     rng = np.random.default_rng(seed)
     means = values[rng.integers(len(values), size=(n, len(values)))].mean(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -110,7 +112,7 @@ def anova(observations: Sequence[Observation], factors: Sequence[str]) -> Anova:
     pandas, _, stats = _statsmodels()
     for name in factors:
         if len({o[name] for o in observations}) < 2:
-            raise ValueError(
+            raise InputError(
                 f"an analysis of variance needs 2 or more levels of each factor; {name!r} has "
                 f"{len({o[name] for o in observations})} in {len(observations)} observations"
             )
@@ -118,7 +120,7 @@ def anova(observations: Sequence[Observation], factors: Sequence[str]) -> Anova:
     cells = frame.groupby(list(factors)).size()
     n_cells = int(np.prod([frame[name].nunique() for name in factors]))
     if len(cells) < n_cells or cells.nunique() > 1 or len(frame) <= n_cells:
-        raise ValueError(
+        raise InputError(
             f"an analysis of variance needs as many observations, and more than one, in each of "
             f"{n_cells} cells; {len(cells)} cells have between {cells.min()} and {cells.max()}"
         )
@@ -188,7 +190,7 @@ def _statsmodels() -> tuple[Any, Any, Any]:
         import statsmodels.stats.anova as anova_module
         import statsmodels.stats.multicomp as multicomp
     except ImportError:
-        raise ImportError(
+        raise MissingExtraError(
             "the analysis of variance needs statsmodels: pip install 'xcebra[reproduce]'"
         ) from None
     return pandas, multicomp, anova_module

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xcebra.common.storage import atomically
+from xcebra.common.files import atomically
 from xcebra.reproduce import cell_figures
 from xcebra.reproduce import paper_numbers as paper
 from xcebra.reproduce.catalogue import HARD
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+ALSO = ("svg",)
 COLOURS = {
     "decoder-gradient, sparse": "C0",
     "decoder-gradient, label": "C9",
@@ -223,13 +224,13 @@ FIGURES: dict[str, Callable[[Sequence[Row]], dict[str, Any]]] = {
 }
 
 
-def write(figures: Mapping[str, Figure], folder: Path) -> list[Path]:
-    """Write each figure as PNG and SVG, and close it."""
+def write(figures: Mapping[str, Figure], folder: Path, also: Sequence[str] = ()) -> list[Path]:
+    """Write each figure as PNG, and as SVG if asked for, and close it."""
     import matplotlib.pyplot as plt
 
     written = []
     for name, figure in figures.items():
-        for kind in ("png", "svg"):
+        for kind in ("png", *(kind for kind in ALSO if kind in also)):
             path = folder / f"{name}.{kind}"
             options: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {}
             # Names inside the file that do not change from one run to the next.

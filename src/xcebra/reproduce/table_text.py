@@ -1,4 +1,4 @@
-"""A table of text, written as Markdown, CSV and LaTeX."""
+"""A table of text, written as Markdown, and as CSV and LaTeX if asked for."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from xcebra.common.storage import atomically
+from xcebra.common.errors import InputError
+from xcebra.common.files import atomically
 from xcebra.reproduce.statistics import Interval
 
+ALSO = ("csv", "tex")
 _LATEX = {
     **{letter: f"\\{letter}" for letter in "%&_#${}"},
     **{letter: f"\\{letter}{{}}" for letter in "^~"},
@@ -42,7 +44,7 @@ class Table:
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row) != len(self.columns):
-                raise ValueError(f"a row has {len(row)} cells for {len(self.columns)} columns")
+                raise InputError(f"a row has {len(row)} cells for {len(self.columns)} columns")
 
     def markdown(self) -> str:
         """As Markdown, with title and notes."""
@@ -70,15 +72,15 @@ class Table:
         return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def write(tables: Sequence[Table], folder: Path, name: str) -> list[Path]:
-    """Write tables side by side: one Markdown and one LaTeX file, and a CSV file for each table."""
-    written = {
-        f"{name}.md": "\n".join(table.markdown() for table in tables),
-        f"{name}.tex": "\n".join(table.latex() for table in tables),
-    }
-    for number, table in enumerate(tables, start=1):
-        tail = "" if len(tables) == 1 else f"-{number}"
-        written[f"{name}{tail}.csv"] = table.csv()
+def write(tables: Sequence[Table], folder: Path, name: str, also: Sequence[str] = ()) -> list[Path]:
+    """Write tables as one Markdown file; if asked for, as LaTeX, and as CSV, a file per table."""
+    written = {f"{name}.md": "\n".join(table.markdown() for table in tables)}
+    if "tex" in also:
+        written[f"{name}.tex"] = "\n".join(table.latex() for table in tables)
+    if "csv" in also:
+        for number, table in enumerate(tables, start=1):
+            tail = "" if len(tables) == 1 else f"-{number}"
+            written[f"{name}{tail}.csv"] = table.csv()
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in written.items():
         with atomically(folder / file) as partial:

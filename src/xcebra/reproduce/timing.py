@@ -19,12 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from xcebra.attribution.module import attribute
+from xcebra.common.choices import Method
 from xcebra.networks.encoder import WIDTHS
 from xcebra.reproduce.measurements import MAPS, Training, measure, without_caveats
 from xcebra.reproduce.sources import Cells
 
 N_SAMPLES, N_NEURONS = 20_000, 400
-COMPARED = (
+COMPARED: tuple[Method, ...] = (
     "inverted-gradient",
     "gradient",
     "shap-zeros",
@@ -51,7 +52,7 @@ _TURNS = 3
 class Timing:
     """One method on a network with so many outputs."""
 
-    method: str
+    method: Method
     width: int
 
 
@@ -81,7 +82,7 @@ def _(item: FitTiming) -> dict[str, Any]:
     return {"fit_s": fitted, "map_s": maps}
 
 
-def compare(method: str, width: int) -> dict[str, Any]:
+def compare(method: Method, width: int) -> dict[str, Any]:
     """Seconds for 20,000 samples by both sides, taking turns, and their ratio.
 
     The peer is CEBRA for the inverted gradient and Captum for all others; without it, our side
@@ -121,7 +122,7 @@ def network(width: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Linear(before, width))
 
 
-def ours(method: str, module: nn.Module, x: Tensor) -> Callable[[], Any]:
+def ours(method: Method, module: nn.Module, x: Tensor) -> Callable[[], Any]:
     """Our map."""
     return lambda: attribute(module, x, method=method)
 

@@ -14,6 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.common.errors import InputError
 from xcebra.data.labels import Label
 
 Array = NDArray[np.float64]
@@ -74,7 +75,7 @@ def encoding_strength(
     rows = np.asarray(times)
     rows = rows[label.valid[rows]]
     if len(rows) < 2 * n_folds:
-        raise ValueError(
+        raise InputError(
             f"times holds {len(rows)} samples where label {label.name!r} is known, but "
             f"{n_folds} folds need {2 * n_folds} at least; give more samples, or fewer folds"
         )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from xcebra.caveats import DisagreementWarning, warn
+from xcebra.caveats import DisagreementWarning
 from xcebra.data.epochs import IntArray
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
@@ -224,16 +224,10 @@ def disagreements(
     return found
 
 
-def warn_of_disagreement(
+def opposed(
     scores: Mapping[str, Array], opinions: Mapping[str, SecondOpinion]
-) -> None:
-    """Give a `DisagreementWarning` for every label that `opposed` finds."""
-    for message in opposed(scores, opinions):
-        warn(message, DisagreementWarning)
-
-
-def opposed(scores: Mapping[str, Array], opinions: Mapping[str, SecondOpinion]) -> list[str]:
-    """Describe every label for which map and encoding model disagree as a whole.
+) -> list[DisagreementWarning]:
+    """A warning for every label for which map and encoding model disagree as a whole.
 
     They do if their rank correlation is more than its standard error below 0. In simulations with
     correlated factors, where the map is right and the encoding model is not, it is well above:
@@ -249,10 +243,10 @@ def opposed(scores: Mapping[str, Array], opinions: Mapping[str, SecondOpinion]) 
 
     Returns
     -------
-    list of str
-        One message for each such label.
+    list of DisagreementWarning
+        One for each such label.
     """
-    messages = []
+    found = []
     for name, opinion in opinions.items():
         rho = agreement(scores[name], opinion)
         if rho is None or opinion.encoding is None:
@@ -261,7 +255,7 @@ def opposed(scores: Mapping[str, Array], opinions: Mapping[str, SecondOpinion]) 
         if n < _FEWEST_NEURONS or n_explained < _FEWEST_EXPLAINED:
             continue
         if rho < -1 / np.sqrt(n - 1):
-            messages.append(
+            text = (
                 f"the map of {name!r} and an encoding model of {name!r} alone disagree: over the "
                 f"{n} neurons their rank correlation is {rho:.2f}, although the label explains "
                 f"the activity of {n_explained} neurons on held-out time (R^2 above "
@@ -269,7 +263,8 @@ def opposed(scores: Mapping[str, Array], opinions: Mapping[str, SecondOpinion]) 
                 f"amap.disagreements({name!r}), compare with basis='label', and do not publish "
                 "the ranking before you know the reason"
             )
-    return messages
+            found.append(DisagreementWarning(text))
+    return found
 
 
 def _encoding(recording: Recording, label: Label, times: IntArray) -> Array | None:

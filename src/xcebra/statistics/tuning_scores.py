@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from xcebra.common.checks import number, raise_if
+from xcebra.common.errors import InputError
 
 Array = NDArray[np.float64]
 Extent = tuple[tuple[float, float], tuple[float, float]]
@@ -119,7 +120,7 @@ def rate_maps(
     edges = _edges(box, bin_size)
     inside = ((where >= box[:, 0]) & (where <= box[:, 1])).all(axis=1)
     if not inside.any():
-        raise ValueError(
+        raise InputError(
             f"extent {box.tolist()} holds none of the {len(where)} positions, which range over "
             f"{_range(where).tolist()}; give both in the same unit"
         )
@@ -179,12 +180,12 @@ def autocorrelogram(rate_map: Any, least_overlap: int = 20) -> Array:
     raise_if(problems)
     rate_map = np.asarray(rate_map, dtype=np.float64)
     if rate_map.ndim < 2 or 0 in rate_map.shape[-2:]:
-        raise ValueError(
+        raise InputError(
             f"rate_map must have shape (n_x, n_y), got {rate_map.shape}; give one of "
             "rate_maps(...).rates"
         )
     if np.isinf(rate_map).any():
-        raise ValueError("rate_map must be finite or NaN, got inf; set bins not known to NaN")
+        raise InputError("rate_map must be finite or NaN, got inf; set bins not known to NaN")
     known = ~np.isnan(rate_map)
     x = _unit_variance(rate_map, known)
     n_x, n_y = rate_map.shape[-2:]
@@ -239,7 +240,7 @@ def grid_score(maps: RateMaps) -> Array:
     """
     widths = np.concatenate([np.diff(each) for each in maps.edges])
     if not np.allclose(widths, widths[0], rtol=1e-6, atol=0):
-        raise ValueError(
+        raise InputError(
             f"maps must have square bins to be turned, got sides from {widths.min():.6g} to "
             f"{widths.max():.6g}; make them with rate_maps"
         )
@@ -309,7 +310,7 @@ def mean_vector_length(activity: Any, heading: Any, *, n_bins: int = 60) -> Arra
     seen = np.flatnonzero(~np.isnan(curves[0]))
     gap = 360 / n_bins * (np.diff(seen, append=seen[0] + n_bins).max() - 1)
     if gap > _WIDEST_GAP:
-        raise ValueError(
+        raise InputError(
             f"heading leaves {gap:.0f} degrees in one piece unseen, at most {_WIDEST_GAP} can be "
             "filled in; give radians, and a recording in which the animal turns"
         )
@@ -351,12 +352,12 @@ def _paired(
     """Activity (n, n_neurons) and behaviour (n, n_columns) of the samples that are known."""
     x, b = np.asarray(activity, dtype=np.float64), np.asarray(behaviour, dtype=np.float64)
     if x.ndim != 2 or x.shape[1] == 0:
-        raise ValueError(
+        raise InputError(
             f"activity must have shape (n_times, n_neurons), got {x.shape}; for one neuron give "
             "activity[:, None]"
         )
     if not np.isfinite(x).all():
-        raise ValueError(
+        raise InputError(
             f"activity must be finite, got {int((~np.isfinite(x)).sum())} values that are NaN or "
             f"inf; to leave out a sample set its {name} to NaN"
         )
@@ -364,17 +365,17 @@ def _paired(
     b = b[:, None] if b.ndim == 1 else b
     if b.ndim != 2 or b.shape[1] not in columns:
         wanted = " or ".join("(n_times,)" if n == 1 else f"(n_times, {n})" for n in columns)
-        raise ValueError(f"{name} must have shape {wanted}, got {given}; give one row per sample")
+        raise InputError(f"{name} must have shape {wanted}, got {given}; give one row per sample")
     if len(b) != len(x):
-        raise ValueError(
+        raise InputError(
             f"{name} has {len(b)} samples, but activity has {len(x)}; give one row of each per "
             "time step"
         )
     if np.isinf(b).any():
-        raise ValueError(f"{name} must be finite or NaN, got inf; set samples not known to NaN")
+        raise InputError(f"{name} must be finite or NaN, got inf; set samples not known to NaN")
     known = ~np.isnan(b).any(axis=1)
     if not known.any():
-        raise ValueError(f"{name} is NaN in all {len(b)} samples; at least one must be known")
+        raise InputError(f"{name} is NaN in all {len(b)} samples; at least one must be known")
     return x[known], b[known]
 
 
@@ -385,14 +386,14 @@ def _range(where: Array) -> Array:
 
 def _check_box(box: Array, extent: Any) -> None:
     if extent is None and not np.ptp(box, axis=1).any():
-        raise ValueError(
+        raise InputError(
             f"position is {box[:, 0].tolist()} in all samples; at least one of x and y must vary: "
             "give extent, or another position"
         )
     if extent is not None and (
         box.shape != (2, 2) or not np.isfinite(box).all() or not (box[:, 0] < box[:, 1]).all()
     ):
-        raise ValueError(
+        raise InputError(
             "extent must be ((x_min, x_max), (y_min, y_max)), numbers with each min below its "
             f"max, got {extent!r}"
         )
@@ -403,7 +404,7 @@ def _edges(box: Array, bin_size: float) -> tuple[Array, Array]:
     # A box of 1 with bins of 0.1 has ten of them, whatever rounding makes of it.
     n = np.maximum(np.ceil(np.ptp(box, axis=1) / bin_size - 1e-6), 1)
     if n.max() > _MOST_BINS:
-        raise ValueError(
+        raise InputError(
             f"bin_size {bin_size:g} makes {n.max():.0f} bins along a side of "
             f"{np.ptp(box, axis=1).max():g}, at most {_MOST_BINS} are allowed; give bin_size in "
             "the unit of position"
@@ -427,7 +428,7 @@ def _mean_by_bin(
     occupancy = np.bincount(index, minlength=n_bins).astype(np.float64).reshape(shape)
     visited = occupancy >= least_time
     if not visited.any():
-        raise ValueError(
+        raise InputError(
             f"least_time {least_time} is more than the {occupancy.max():.0f} samples of the bin "
             "visited most; lower it, or make bin_size larger"
         )
@@ -449,7 +450,7 @@ def _refuse_negative(rates: Array, name: str) -> None:
     lowest = np.nanmin(rates, axis=1)
     if (lowest < 0).any():
         neuron = int(lowest.argmin())
-        raise ValueError(
+        raise InputError(
             f"{name} must hold rates of 0 or more, got {lowest[neuron]:.3g} for neuron {neuron}; "
             "give spike counts or rates that are not centred, or np.maximum(activity, 0)"
         )
@@ -551,7 +552,7 @@ def _angle(heading: Array) -> Array:
     """Angle of (cosine, sine) rows."""
     none = (heading == 0).all(axis=1)
     if none.any():
-        raise ValueError(
+        raise InputError(
             f"heading has no direction in {int(none.sum())} samples, cosine and sine are both 0; "
             "set them to NaN to leave them out"
         )

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xcebra.common.storage import read_tensors, under, write_tensors
+from xcebra.common.errors import InputError
+from xcebra.common.tensor_file import read_tensors, under, write_tensors
 from xcebra.networks.encoder import Encoder
 
 _KIND = "xcebra-checkpoint"
@@ -86,7 +87,7 @@ class TrainState:
         """Take everything back and return the number of steps already done."""
         tensors, header = read_tensors(path, _KIND)
         if header["fingerprint"] != fingerprint:
-            raise ValueError(
+            raise InputError(
                 f"checkpoint {str(path)!r} belongs to another fit: its data, labels, epochs or "
                 "settings differ; delete it or give another path"
             )

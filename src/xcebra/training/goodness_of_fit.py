@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from xcebra.common.errors import InputError
 from xcebra.data.epochs import IntArray
 from xcebra.statistics.label_decoding import Decoding
 from xcebra.training.batches import Objective, Regression
@@ -261,7 +262,7 @@ def margin(objective: Objective, embedding: Tensor, times: IntArray, config: Tra
     positive = objective.pairs.positives(times, rng)
     rows = np.flatnonzero(positive != NONE)
     if len(rows) == 0:
-        raise ValueError(f"these samples hold no pair for the {objective.name!r} objective")
+        raise InputError(f"these samples hold no pair for the {objective.name!r} objective")
     rows = rng.permutation(rows)[: config.batch_size]
     partners = np.searchsorted(times, positive[rows])
     negatives = rng.integers(len(times), size=min(config.batch_size, len(times)))

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
+from xcebra.common.errors import InputError
 from xcebra.training.kernels import contrast
 
 SIMILARITIES = ("euclidean", "cosine", "dot")
@@ -98,7 +99,7 @@ def _scaled(
 ) -> tuple[Tensor, ...]:
     """Scale points so that the similarity has temperature 1; the first of them is the reference."""
     if similarity not in SIMILARITIES:
-        raise ValueError(f"similarity must be one of {list(SIMILARITIES)}, got {similarity!r}")
+        raise InputError(f"similarity must be one of {list(SIMILARITIES)}, got {similarity!r}")
     if similarity == "euclidean":
         return tuple(p * temperature**-0.5 for p in points)
     if similarity == "cosine":

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from xcebra.caveats import SilentNeuronWarning, warn
+from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
 from xcebra.data.labels import Label, check_varies, delayed, make_label, warn_missing
 from xcebra.data.recording import Recording, chunks
@@ -188,9 +189,10 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         series = _series(recording, inputs, labels, blocks, params["time_on"])
     for label in labels:
         if _n_pairs(label, training, offset) == 0:
-            raise ValueError(
+            raise InputError(
                 f"label {label.name!r} has no two known samples time_offset={offset} apart to "
-                "train on; lower time_offset, or fill gaps in the label"
+                "train on; lower time_offset, or fill gaps in the label",
+                ("time_offset",),
             )
     settings.warn_split(whole, offset, held_out, window)
     warn_of_data(recording, training, labels)
@@ -295,7 +297,7 @@ def _standardised(label: Label, epochs: Epochs) -> NDArray[np.float64]:
 def _report_silent(inputs: Inputs, names: tuple[str, ...]) -> None:
     silent = inputs.silent
     if len(silent) == len(names):
-        raise ValueError(
+        raise InputError(
             f"none of the {len(names)} neurons ever changes in the training samples; "
             "check that X holds activity over time"
         )

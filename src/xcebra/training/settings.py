@@ -10,8 +10,10 @@ import numpy as np
 
 from xcebra.caveats import ShortRecordingWarning, warn
 from xcebra.common.checks import choice, number, raise_if
+from xcebra.common.choices import DISTANCES, LABEL_KINDS, OBJECTIVES, TIME_ON, Basis, Method
+from xcebra.common.errors import InputError, Problem
 from xcebra.data.epochs import Epochs
-from xcebra.data.labels import KINDS, Label, LabelSpec
+from xcebra.data.labels import Label, LabelSpec
 
 HELD_OUT = 0.1
 AUTO = "auto"
@@ -52,8 +54,8 @@ class Recipe:
     regression_weight: float
     decoder_steps: int
     decoder_learning_rate: float
-    method: str
-    basis: str
+    method: Method
+    basis: Basis
     smooth: int
 
 
@@ -116,9 +118,9 @@ def check_parameters(params: Mapping[str, Any]) -> None:
     """
     problems: list[str] = []
     choice(problems, "recipe", params["recipe"], RECIPES)
-    choice(problems, "objective", params["objective"], ("contrastive", "regression"))
-    choice(problems, "distance", params["distance"], ("euclidean", "cosine"))
-    choice(problems, "time_on", params["time_on"], ("all", "block"))
+    choice(problems, "objective", params["objective"], OBJECTIVES)
+    choice(problems, "distance", params["distance"], DISTANCES)
+    choice(problems, "time_on", params["time_on"], TIME_ON)
     number(problems, "steps", params["steps"], least=1, whole=True)
     number(problems, "batch_size", params["batch_size"], least=2, whole=True)
     number(problems, "learning_rate", params["learning_rate"], least=0, above=True)
@@ -157,7 +159,7 @@ def label_specs(params: Mapping[str, Any], names: list[str]) -> dict[str, LabelS
     delays = named(problems, "label_delay", params["label_delay"], names, 0)
     for name, kind in kinds.items():
         if kind is not None:
-            choice(problems, f"label_kind[{name!r}]", kind, KINDS)
+            choice(problems, f"label_kind[{name!r}]", kind, LABEL_KINDS)
     for name, delay in delays.items():
         number(problems, f"label_delay[{name!r}]", delay, least=-np.inf, whole=True)
     for name, meaning in (("time", "names the time block"), ("all", "stands for all blocks")):
@@ -193,12 +195,14 @@ def resolve_blocks(
         order += [n for n in widths if n not in order]
     else:
         if given is not None and not labels:
-            problems.append(f"label_dims={given!r} needs labels: give y, or leave label_dims out")
+            text = f"label_dims={given!r} needs labels: give y, or leave label_dims out"
+            problems.append(Problem(text, "label_dims"))
         if given is not None and len(labels) > 1:
-            problems.append(
+            text = (
                 f"label_dims={given!r} does not say which of the labels {order} it is for; "
                 f"give a mapping, for instance {dict(widths)}"
             )
+            problems.append(Problem(text, "label_dims"))
         dims = {name: widths[name] if given is None else given for name in order}
     for name, dim in dims.items():
         number(problems, f"label_dims[{name!r}]", dim, least=1, whole=True)
@@ -255,7 +259,7 @@ def split_epochs(epochs: Epochs, offset: int, window: int = 1) -> tuple[Epochs, 
     least = offset + window - 1
     long_enough = epochs.longer_than(least)
     if len(long_enough) == 0:
-        raise ValueError(
+        raise InputError(
             f"no epoch is long enough: pairs are {_spans(offset, window)}, and the longest epoch "
             f"has {epochs.lengths.max()} samples; join epochs or lower {_either(window)}"
         )
@@ -304,10 +308,11 @@ def refuse_offset(offset: int, window: int, overlap: int) -> None:
     """Raise because pairs in time would share what was measured."""
     why = [f"window={window} reads {window} samples"] if window > 1 else []
     why += [f"smoothing spreads each sample over {overlap} on either side"] if overlap else []
-    raise ValueError(
+    raise InputError(
         f"time_offset={offset} is too short: {' and '.join(why)}, so that pairs in time would "
         f"share their noise and learn it; give time_offset={window + overlap} or more, or leave it "
-        "out"
+        "out",
+        ("time_offset",),
     )
 
 
@@ -343,9 +348,10 @@ def resolve_batch_size(given: int | None, recipe: Recipe, n_training: int) -> in
     if given is None:
         return max(2, min(recipe.batch_size, n_training))
     if given > n_training:
-        raise ValueError(
+        raise InputError(
             f"batch_size is {given}, but there are only {n_training} samples to train on; "
-            "lower it, or leave it out to let it adapt"
+            "lower it, or leave it out to let it adapt",
+            ("batch_size",),
         )
     if given > n_training // _LEAST_BATCHES:
         warn(
@@ -353,5 +359,6 @@ def resolve_batch_size(given: int | None, recipe: Recipe, n_training: int) -> in
             "step sees the same negatives, and what is learned may not hold elsewhere; lower it, "
             f"to {max(2, n_training // 8)} for instance, or leave it out to let it adapt",
             ShortRecordingWarning,
+            "batch_size",
         )
     return int(given)

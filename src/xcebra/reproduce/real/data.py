@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.common.errors import InputError
 from xcebra.data.labels import Label, LabelSpec, make_label
 from xcebra.data.recording import Recording
 from xcebra.io import read
@@ -170,10 +171,10 @@ class RealFolder:
         """
         folder = Path(self.path)
         if not folder.is_dir():
-            raise ValueError(f"there is no folder {self.path!r}; give the folder of the recordings")
+            raise InputError(f"there is no folder {self.path!r}; give the folder of the recordings")
         there = tuple(name for name in RECORDINGS if (folder / name).is_file())
         if not there:
-            raise ValueError(
+            raise InputError(
                 f"the folder {self.path!r} holds none of the recordings; known are "
                 f"{', '.join(RECORDINGS)}"
             )
@@ -198,7 +199,7 @@ def read_recording(folder: str, file: str, bin_ms: float) -> Recording:
     """
     about = RECORDINGS[file]
     if bin_ms not in about.bins_ms:
-        raise ValueError(f"bin_ms={bin_ms!r} is not one of {about.bins_ms} of {file!r}")
+        raise InputError(f"bin_ms={bin_ms!r} is not one of {about.bins_ms} of {file!r}")
     path = Path(folder) / file
     if about.spikes:
         entries = {name: list(each.entries or (name,)) for name, each in about.labels.items()}

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xcebra.common.errors import InputError
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
 from xcebra.reproduce.real.data import RECORDINGS, label_of, read_recording
@@ -320,5 +321,5 @@ def _other_label(
 
 def _donor(folder: str, case: RealCase) -> Recording:
     if case.other is None or RECORDINGS[case.other].animal == RECORDINGS[case.file].animal:
-        raise ValueError(f"{case} needs a recording of another animal as other")
+        raise InputError(f"{case} needs a recording of another animal as other")
     return read_recording(folder, case.other, RECORDINGS[case.other].nearest_bin(case.bin_ms))

@@ -16,6 +16,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score, roc_auc_score
 
 from xcebra.caveats import XcebraWarning
+from xcebra.common.choices import Method
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
@@ -29,7 +30,7 @@ from xcebra.training.goodness_of_fit import GoodnessOfFit, is_readable, with_dec
 from xcebra.training.plan import make_plan
 
 DEFAULT, ENCODING, CEBRA = "default", "encoding model", "CEBRA"
-PAPER_METHODS = (
+PAPER_METHODS: tuple[Method, ...] = (
     "inverted-gradient",
     "gradient",
     "integrated-gradients",

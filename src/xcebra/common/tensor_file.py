@@ -1,19 +1,20 @@
-"""Files: tensors and a plain header in one safetensors file, complete or not there at all."""
+"""Tensors and a plain header in one safetensors file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
+
+from xcebra.common.errors import InputError
+from xcebra.common.files import atomically
 
 FORMAT_VERSION = 2
 
@@ -48,28 +49,6 @@ def write_tensors(
         temporary.write_bytes(save(plain, metadata))
 
 
-@contextmanager
-def atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A file to write beside ``path``; it takes that name if all goes well, else it is removed."""
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}"
-        )
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def read_tensors(
     path: str | os.PathLike[str], kind: str
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -91,31 +70,24 @@ def read_tensors(
         size = int.from_bytes(content[:8], "little")
         metadata = json.loads(content[8 : 8 + size]).get("__metadata__", {})
     except SafetensorError as error:
-        raise ValueError(
+        raise InputError(
             f"{str(path)!r} is not a complete safetensors file ({error}); "
             "it was cut short or is something else; write it again or restore a copy"
         ) from None
     if metadata.get("kind") != kind:
-        raise ValueError(f"{str(path)!r} holds {metadata.get('kind')!r}, expected {kind!r}")
+        raise InputError(f"{str(path)!r} holds {metadata.get('kind')!r}, expected {kind!r}")
     version = metadata.get("format_version", "")
     if version != str(FORMAT_VERSION):
-        raise ValueError(
+        raise InputError(
             f"{str(path)!r} has format version {version}, this package reads {FORMAT_VERSION}; "
             "install the version of xcebra that wrote it"
         )
     if metadata.get("sha256") != _digest(kind, version, metadata.get("header", ""), tensors):
-        raise ValueError(
+        raise InputError(
             f"{str(path)!r} does not match its own digest: it was edited or damaged after it was "
             "written; restore a copy"
         )
     return tensors, json.loads(metadata["header"])
-
-
-def _umask() -> int:
-    """What new files may not be; it can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from xcebra.common.storage import FORMAT_VERSION, read_tensors, under, write_tensors
+from xcebra.common.tensor_file import FORMAT_VERSION, read_tensors, under, write_tensors
 
 KIND = "a-kind"
 HEADER = {"steps": 60, "names": ["a", "b"], "rate": 1e-3, "nested": {"on": True, "of": None}}

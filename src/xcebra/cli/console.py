@@ -1,0 +1,77 @@
+"""What all commands share: common options, and errors and warnings as one line each."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any
+
+import typer
+
+from xcebra.caveats import XcebraWarning
+from xcebra.common.errors import InputError, MissingExtraError
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
+RunFolder = Annotated[Path, typer.Argument(help="Folder that xcebra fit has made.")]
+
+# Arguments of the library whose options have other names.
+_OPTIONS = {"labels": ("--label",), "label_kind": ("--circular", "--discrete")}
+# Arguments that can be given as options; a message about any other is printed as it is.
+_ARGUMENTS = (
+    *("labels", "label_dims", "label_kind", "time_dims", "neural", "epochs", "circular"),
+    *("bin_size", "smooth", "window", "time_offset", "steps", "batch_size", "learning_rate"),
+    *("jacobian_weight", "temperature", "objective", "recipe", "device", "out"),
+    *("method", "basis", "aggregate", "block", "keep_time", "refits", "jobs", "dask", "also"),
+)
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given; all others keep the library's defaults."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+class one_line_errors:
+    """Print a user's error in one line and exit with code 2; let an error of the program through.
+
+    Warnings are printed in one line too. After Ctrl-C, say how to go on.
+    """
+
+    def __enter__(self) -> None:
+        self._caught = warnings.catch_warnings()
+        self._caught.__enter__()
+        warnings.simplefilter("always", XcebraWarning)
+        warnings.showwarning = _print_warning  # type: ignore[assignment]
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._caught.__exit__(None, None, None)
+        if isinstance(error, KeyboardInterrupt):
+            typer.echo("stopped; what is finished is kept, the same command goes on", err=True)
+            raise typer.Exit(130)
+        if isinstance(error, OSError) and error.strerror and error.filename:
+            error = OSError(f"{error.filename}: {error.strerror.lower()}")
+        if isinstance(error, (InputError, OSError, MissingExtraError, FloatingPointError)):
+            typer.echo(f"xcebra: {_with_options(error)}", err=True)
+            raise typer.Exit(2)
+
+
+def _print_warning(message: Any, category: type[Warning], *where: Any) -> None:
+    if issubclass(category, XcebraWarning):
+        typer.echo(f"xcebra: note: {_with_options(message)}", err=True)
+
+
+def _with_options(message: Any) -> str:
+    """A message about arguments, followed by the options that set them."""
+    arguments = [name for name in getattr(message, "arguments", ()) if name in _ARGUMENTS]
+    options = [
+        option
+        for name in arguments
+        for option in _OPTIONS.get(name, (f"--{name.replace('_', '-')}",))
+    ]
+    return f"{message} (option {' or '.join(options)})" if options else str(message)

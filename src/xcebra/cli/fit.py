@@ -1,0 +1,210 @@
+"""``xcebra fit``: from a recording to a run folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from xcebra.cli.console import Json, Quiet, given, one_line_errors
+from xcebra.common.choices import ObjectiveName, RecipeName
+from xcebra.common.errors import InputError
+
+if TYPE_CHECKING:
+    from xcebra.report.run_folder import Run
+    from xcebra.training.goodness_of_fit import GoodnessOfFit
+
+
+def fit(
+    file: Annotated[
+        Path | None, typer.Argument(help="A recording; not needed with --config.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("run"),
+    label: Annotated[
+        list[str] | None, typer.Option(help="Label to learn from; may be repeated.")
+    ] = None,
+    label_dims: Annotated[
+        list[str] | None, typer.Option(help="Latents of the label; NAME=N if there are several.")
+    ] = None,
+    time_dims: Annotated[
+        int | None,
+        typer.Option(help="Latents for what no label explains; by default chosen from the data."),
+    ] = None,
+    neural: Annotated[
+        list[str] | None,
+        typer.Option(help="Entry that holds the activity, if several could be it."),
+    ] = None,
+    epochs: Annotated[str | None, typer.Option(help="Intervals in the file to use.")] = None,
+    bin_size: Annotated[
+        float | None, typer.Option(help="Length of a bin in seconds; required for spike times.")
+    ] = None,
+    smooth: Annotated[
+        float | None,
+        typer.Option(help="Smooth the activity by a Gaussian of this standard deviation (s)."),
+    ] = None,
+    circular: Annotated[
+        list[str] | None, typer.Option(help="Label that is an angle in radians; may be repeated.")
+    ] = None,
+    discrete: Annotated[
+        list[str] | None, typer.Option(help="Label whose values are classes; may be repeated.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples in a training step.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Learning rate of the optimiser.")
+    ] = None,
+    jacobian_weight: Annotated[
+        str | None,
+        typer.Option(help="Weight of the Jacobian penalty: a number, or auto to search for it."),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Temperature of the contrastive loss.")
+    ] = None,
+    time_offset: Annotated[
+        int | None, typer.Option(help="Samples between the two members of a pair in time.")
+    ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            help="Samples that each point is computed from; by default chosen from the data."
+        ),
+    ] = None,
+    objective: Annotated[
+        ObjectiveName | None,
+        typer.Option(help="contrastive, or regression: the supervised baseline."),
+    ] = None,
+    recipe: Annotated[RecipeName | None, typer.Option(help="Set of default values.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed; another number is another fit.")] = None,
+    device: Annotated[str | None, typer.Option(help="Torch device: cpu, cuda, mps ...")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the computation.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings in TOML, such as run.toml of another run.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace another run in the folder.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Fit a model to a recording, in a folder that holds everything.
+
+    Ctrl-C keeps what was done; the same command goes on. What is given here wins over --config.
+    """
+    with one_line_errors():
+        from xcebra.report.run_folder import Settings, Source, make_run
+
+        before = Settings.load(config) if config else Settings(Source(""), {"random_state": 0})
+        source = replace(
+            before.recording,
+            **given(
+                file=None if file is None else str(file),
+                labels=tuple(label) if label else None,
+                neural=tuple(neural) if neural else None,
+                epochs=epochs,
+                bin_size=bin_size,
+                smooth=smooth,
+            ),
+        )
+        if file is not None:
+            source = replace(source, sha256=None)
+        parameters = given(
+            label_dims=_dims_by_label(label_dims, source.labels),
+            time_dims=time_dims,
+            label_kind=_label_kinds(circular, discrete),
+            steps=steps,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            jacobian_weight=_number_or_word(jacobian_weight),
+            temperature=temperature,
+            time_offset=time_offset,
+            window=window,
+            objective=objective,
+            recipe=recipe,
+            random_state=seed,
+            device=device,
+        )
+        if threads is not None:
+            import torch
+
+            torch.set_num_threads(threads)
+        run = make_run(
+            Settings(source, {**before.model, **parameters}),
+            out,
+            progress=not quiet and not as_json,
+            overwrite=overwrite,
+        )
+        summary = _summary(run)
+        if as_json:
+            typer.echo(json.dumps(summary))
+        elif not quiet:
+            _print_fit(run, summary)
+
+
+def _dims_by_label(options: list[str] | None, labels: tuple[str, ...]) -> Any:
+    """``4``, or ``position=4`` for each of several labels."""
+    if not options:
+        return None
+    dims: dict[str, int] = {}
+    for option in options:
+        name, _, number = option.rpartition("=")
+        if not number.isdigit() or (not name and len(options) > 1):
+            raise InputError(
+                f"--label-dims {option!r} must be a whole number, or NAME=N; as in --label-dims "
+                f"{labels[0] if labels else 'position'}=4"
+            )
+        if not name:
+            return int(number)
+        dims[name] = int(number)
+    return dims
+
+
+def _number_or_word(option: str | None) -> float | str | None:
+    try:
+        return None if option is None else float(option)
+    except ValueError:
+        return option
+
+
+def _label_kinds(circular: list[str] | None, discrete: list[str] | None) -> dict[str, str] | None:
+    kinds = dict.fromkeys(circular or (), "circular")
+    return {**kinds, **dict.fromkeys(discrete or (), "discrete")} or None
+
+
+def _summary(run: Run) -> dict[str, Any]:
+    """What the fit found, as plain values."""
+    model = run.model
+    return {
+        "run": str(run.folder),
+        "blocks": {name: [b.start, b.stop] for name, b in model.blocks_.items()},
+        "goodness_of_fit": {name: _plain_fit(fit) for name, fit in model.goodness_of_fit_.items()},
+        "variance_explained": float(model.variance_explained_["all"].mean()),
+        "time_dims": model.config_["time_dims"],
+        "window": model.config_["window"],
+    }
+
+
+def _plain_fit(fit: GoodnessOfFit) -> dict[str, Any]:
+    """A goodness of fit as plain values, without the many values under shifts."""
+    values = {k: v for k, v in asdict(fit).items() if k != "nulls"}
+    if fit.decoding is not None:
+        values["decoding"] = {k: v for k, v in values["decoding"].items() if k != "nulls"}
+    return {"verdict": fit.verdict, **values, "effect": fit.effect}
+
+
+def _print_fit(run: Run, summary: Mapping[str, Any]) -> None:
+    from xcebra.common.rendering import verdict_words
+
+    typer.echo(f"used {run.recording.extent}")
+    for name, goodness in run.model.goodness_of_fit_.items():
+        typer.echo(f"{name}: {verdict_words(name, goodness)}")
+        if goodness.learned is False and name != "time":
+            typer.echo(f"  if {name} should be there, try a larger --bin-size, or --smooth")
+    window = f"{summary['window']} sample{'s' * (summary['window'] != 1)}"
+    typer.echo(f"{summary['time_dims']} time latents, each point read from {window}")
+    share = f"{summary['variance_explained']:.0%} of the neurons' variance"
+    typer.echo(f"labels and other neurons explain {share} on held-out time")
+    typer.echo(run.folder)

@@ -1,0 +1,33 @@
+"""``xcebra inspect``: what is in a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xcebra.cli.console import Json, one_line_errors
+
+_HEAD = ("name", "could be", "what", "when")
+
+
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A recording: .nwb, .npz, .csv or .parquet.")],
+    as_json: Json = False,
+) -> None:
+    """List what is in a file, and what could be activity, label or epochs."""
+    from xcebra.io import describe, opened
+
+    with one_line_errors(), opened(file) as contents:
+        entries = describe(contents)
+        if as_json:
+            typer.echo(json.dumps([asdict(entry) for entry in entries]))
+            return
+        lines = [(e.name, " or ".join(e.roles) or "-", e.what, e.when) for e in entries]
+        widths = [max(len(line[i]) for line in [*lines, _HEAD]) for i in range(3)]
+        for line in (_HEAD, *lines):
+            cells = [text.ljust(width) for text, width in zip(line, widths, strict=False)]
+            typer.echo("  ".join([*cells, line[3]]).rstrip())

@@ -1,0 +1,39 @@
+"""``xcebra report``: a run as one page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xcebra.cli.console import Json, Quiet, RunFolder, one_line_errors
+
+
+def report(
+    run: RunFolder,
+    out: Annotated[
+        Path | None, typer.Option(help="File; by default report.html in the folder.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write one page to look at: verdict, map, embedding, training, settings.
+
+    It shows the map that xcebra attribute has made, or makes the default one.
+    """
+    with one_line_errors():
+        from xcebra.attribution.attribution_map import AttributionMap
+        from xcebra.report import report_run
+        from xcebra.report.run_folder import MAP, REPORT, Run
+
+        opened_run = Run.open(run)
+        saved = run / MAP
+        amap = AttributionMap.load(saved) if saved.is_file() else None
+        path = report_run(out or run / REPORT, opened_run, amap, title=title)
+        if as_json:
+            typer.echo(json.dumps({"report": str(path)}))
+        elif not quiet:
+            typer.echo(path)

@@ -1,0 +1,51 @@
+"""The words that arguments take, each list in one place, as types and as values."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Method = Literal[
+    "crossed-gradient",
+    "decoder-gradient",
+    "inverted-gradient",
+    "gradient",
+    "integrated-gradients",
+    "shap-zeros",
+    "shap-shuffled",
+    "feature-ablation",
+]
+Basis = Literal["raw", "label", "sparse"]
+Aggregate = Literal["mean", "max", "sum", "median"]
+Units = Literal["standardised", "raw"]
+RecipeName = Literal["xcebra", "paper"]
+ObjectiveName = Literal["contrastive", "regression"]
+Distance = Literal["euclidean", "cosine"]
+TimeOn = Literal["all", "block"]
+LabelKind = Literal["continuous", "discrete", "circular"]
+Experiment = Literal[
+    "table1",
+    "table2",
+    "latents",
+    "dimensions",
+    "statistics",
+    "paper-recipe",
+    "hard",
+    "table3",
+    "noise",
+    "cell-types",
+    "timing",
+    "grid-cells",
+    "real",
+]
+
+# The default method; it needs the estimator's own decoder, so that a bare module does not have it.
+CROSSED: Method = "crossed-gradient"
+
+METHODS: tuple[Method, ...] = get_args(Method)
+BASES: tuple[Basis, ...] = get_args(Basis)
+AGGREGATES: tuple[Aggregate, ...] = get_args(Aggregate)
+UNITS: tuple[Units, ...] = get_args(Units)
+OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+DISTANCES: tuple[Distance, ...] = get_args(Distance)
+TIME_ON: tuple[TimeOn, ...] = get_args(TimeOn)
+LABEL_KINDS: tuple[LabelKind, ...] = get_args(LabelKind)
