@@ -35,16 +35,16 @@ def paper_scale_step(
     plan = make_plan(recording, model.get_params())
     encoder = Encoder(
         plan.inputs,
-        plan.n_latents,
-        limit=plan.recipe.limit,
+        plan.decisions.n_latents,
+        limit=plan.decisions.recipe.limit,
         generator=torch.Generator().manual_seed(0),
     )
-    state = new_state(encoder, plan.config)
+    state = new_state(encoder, plan.decisions.train)
     objectives = plan.objectives(plan.training)
     read = partial(encoder.samples, recording)
     batches = Batches(read, plan.training, objectives, batch_size, torch.device("cpu"))
-    last = plan.config.steps - 1
-    return lambda: take_step(state, batches, objectives, plan.config, last)
+    last = plan.decisions.train.steps - 1
+    return lambda: take_step(state, batches, objectives, plan.decisions.train, last)
 
 
 def memory_mb(field: str) -> float:

@@ -45,7 +45,7 @@ from xcebra.common.choices import (
 from xcebra.common.errors import InputError, Problem
 from xcebra.common.progress import watched
 from xcebra.common.rendering import fit_html
-from xcebra.data.labels import Label, LabelSpec, delayed, make_label
+from xcebra.data.labels import Label, delayed, make_label
 from xcebra.data.recording import Recording, as_labels
 from xcebra.io.model_file import plain, read_model, write_model
 from xcebra.metrics import r_squared
@@ -66,10 +66,9 @@ from xcebra.training.goodness_of_fit import (
     training_fit,
     with_decoding,
 )
-from xcebra.training.loop import TrainConfig, train
+from xcebra.training.loop import train
 from xcebra.training.plan import Plan, make_plan
 from xcebra.training.sampling import TimeOffset
-from xcebra.training.settings import RECIPES
 
 _ROWS_AT_ONCE = 16_384
 # Samples a step for each of the two decoders: together as many as for the one of the embedding.
@@ -250,13 +249,14 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                 )
         recording = self._recording(X, y, label, epochs, reset=True)
         plan = make_plan(recording, params)
+        decided = plan.decisions
         encoder = Encoder(
             plan.inputs,
-            plan.n_latents,
-            limit=plan.recipe.limit,
-            window=plan.window,
-            unit_blocks=list(plan.blocks.values()) if self.distance == "cosine" else None,
-            generator=torch.Generator().manual_seed(plan.config.seed),
+            decided.n_latents,
+            limit=decided.recipe.limit,
+            window=decided.window,
+            unit_blocks=decided.unit_blocks,
+            generator=torch.Generator().manual_seed(decided.train.seed),
         ).to(device)
         progress = watched() if self.progress is None else bool(self.progress)
         history = train(
@@ -264,7 +264,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             recording,
             plan.training,
             plan.objectives(plan.training),
-            plan.config,
+            decided.train,
             device=device,
             progress=progress,
             checkpoint=None if checkpoint is None else Path(checkpoint),
@@ -273,16 +273,18 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         )
         learn, stop_by, _ = plan.decoder_epochs()
         decoder = fit_decoder(
-            encoder, plan.inputs, recording, learn, stop_by, plan.decoder, progress=progress
+            encoder, plan.inputs, recording, learn, stop_by, decided.decoder, progress=progress
         )
-        told = {name: plain(value) for name, value in params.items()}
+        if decided.train.find_weight:
+            # The search ends where it ends: from here on this is the weight.
+            weight = float(history["weight"][-1])
+            decided = replace(decided, train=replace(decided.train, jacobian_weight=weight))
+        self.decisions_ = decided
         self.encoder_ = encoder
         self.history_ = history
-        self.blocks_ = dict(plan.blocks)
-        self.config_ = {**told, **plan.describe(), "device": str(device)}
-        self.config_["random_state"] = plan.config.seed
-        if plan.config.find_weight:
-            self.config_["jacobian_weight"] = float(history["weight"][-1])
+        self.blocks_ = dict(decided.blocks)
+        given = {name: plain(value) for name, value in params.items()}
+        self.config_ = {**given, **decided.settings(), "device": str(device)}
         self.neuron_names_ = recording.neuron_names
         self.decoder_ = decoder
         left_over = find_left_over(encoder, decoder, recording, recording.epochs)
@@ -293,20 +295,20 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             plan.inputs,
             recording,
             plan.labels,
-            plan.blocks.get("time"),
+            decided.blocks.get("time"),
             left_over.directions,
-            replace(plan.decoder, batch_size=min(_CROSSED_BATCH, plan.decoder.batch_size)),
+            replace(decided.decoder, batch_size=min(_CROSSED_BATCH, decided.decoder.batch_size)),
             progress=progress,
         )
         source = self._source(recording, {each.name: each for each in plan.labels})
         times = known_times(recording.epochs, plan.labels, recording.n_times)
         self.variance_explained_ = crossed_map.variance_explained(
-            source, times, plan.blocks, plan.config.seed
+            source, times, decided.blocks, decided.train.seed
         )
         self.deviance_explained_ = crossed_map.deviance_explained(source, times)
         self.readout_ = fit_readouts(encoder, recording, plan)
         self.mixture_ = {}
-        if plan.config.similarity == "euclidean":
+        if not decided.on_spheres:
             # There is no constant mixture to undo on a sphere.
             self.mixture_ = crossed_map.fit_mixtures(source, times)
         self.goodness_of_fit_ = _judge(encoder, recording, plan, history)
@@ -440,7 +442,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             block=block,
             keep_time=keep_time,
             batch_size=batch_size,
-            seed=self.config_["random_state"],
+            seed=self.decisions_.train.seed,
             problems=problems,
         )
         labels = self._labels(X, y, recording, required=test)
@@ -484,7 +486,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                 )
         found = []
         for name, values in recording.labels.items():
-            spec = self._label_spec(name)
+            spec = self.decisions_.labels[name]
             each = delayed(make_label(name, values, spec), spec.delay, recording.epochs)
             predicted = self.readout_[name].predict(embedding[:, self.blocks_[name]])
             found.append(r_squared(each.points[each.valid], predicted[each.valid]))
@@ -582,7 +584,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             )
         found = {}
         for name in (name for name in self.readout_ if name in given):
-            spec = self._label_spec(name)
+            spec = self.decisions_.labels[name]
             try:
                 label = make_label(name, given[name], spec)
             except ValueError:
@@ -599,13 +601,13 @@ class XCEBRA(TransformerMixin, BaseEstimator):
 
     def _subject(self) -> Subject:
         """What a map can be asked of this model."""
-        recipe = RECIPES[self.config_["recipe"]]
+        recipe = self.decisions_.recipe
         return Subject(
             names=Names(self.neuron_names_, latent_names(self.blocks_), self.blocks_),
             method=recipe.method,
             basis=recipe.basis,
             smooth=recipe.smooth,
-            cosine=self.config_["similarity"] == "cosine",
+            cosine=self.decisions_.on_spheres,
             has_decoder=True,
             has_crossed_decoder=self.crossed_decoder_ is not None,
         )
@@ -656,13 +658,13 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                 "again"
             )
         source = self._source(recording, labels)
-        seed = self.config_["random_state"]
+        seed = self.decisions_.train.seed
         return block_connections(source, self.blocks_, self.mixture_, controls=controls, seed=seed)
 
     def _refitted(self, X: Any, y: Any, epochs: Any, refits: int) -> Iterator[XCEBRA]:
         """Fits to the same samples that differ in their seed alone, one at a time."""
         label = list(self.readout_) if isinstance(X, Recording) else None
-        seeds = np.random.default_rng(self.config_["random_state"]).integers(2**31, size=refits)
+        seeds = np.random.default_rng(self.decisions_.train.seed).integers(2**31, size=refits)
         for seed in seeds.tolist():
             chosen = {name: self.config_[name] for name in ("time_dims", "window")}
             model: XCEBRA = clone(self).set_params(random_state=seed, **chosen)
@@ -672,27 +674,15 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                 model.fit(X, y, label=label, epochs=epochs)
             yield model
 
-    def _label_spec(self, name: str) -> LabelSpec:
-        """How the fit read one of its labels."""
-        kinds, delays, classes = (
-            self.config_[key][name] for key in ("label_kind", "label_delay", "label_classes")
-        )
-        # A file knows lists where classes of several columns are tuples.
-        known = tuple(tuple(c) if isinstance(c, list) else c for c in classes)
-        return LabelSpec(kinds, delays, known)
-
     def _time_score(self, embedding: NDArray[np.float32], recording: Recording) -> float:
         """How far the time loss lies below chance, on the samples given."""
-        block = self.blocks_.get("time")
-        if block is None:
+        decided = self.decisions_
+        if decided.time_latents is None:
             raise InputError("score needs y: this model was fitted to labels without a time block")
-        start = block.start if self.config_["time_on"] == "block" else 0
-        pairs = TimeOffset(recording.epochs, self.config_["time_offset"])
-        objective = Objective("time", slice(start, block.stop), pairs)
-        known = TrainConfig.__dataclass_fields__.keys() & self.config_.keys()
-        config = TrainConfig(**{name: self.config_[name] for name in known})
+        pairs = TimeOffset(recording.epochs, decided.time_offset)
+        objective = Objective("time", decided.time_latents, pairs)
         times = recording.epochs.indices()
-        return margin(objective, torch.from_numpy(embedding)[times], times, config)
+        return margin(objective, torch.from_numpy(embedding)[times], times, decided.train)
 
 
 def _judge(
@@ -705,7 +695,7 @@ def _judge(
 
     Labels are decoded from the whole recording, each part of it held out in turn.
     """
-    result = {name: training_fit(name, history) for name in plan.blocks}
+    result = {name: training_fit(name, history) for name in plan.decisions.blocks}
     if plan.held_out is not None:
         times = plan.held_out.indices()
         embedding = torch.from_numpy(embed(encoder, recording, times))
@@ -714,10 +704,11 @@ def _judge(
             followed = series.get(objective.name, embedding[:, objective.block].numpy())
             slowness = autocorrelation_time(followed)
             result[objective.name] = held_out_fit(
-                objective, embedding, times, plan.config, slowness
+                objective, embedding, times, plan.decisions.train, slowness
             )
+    decided = plan.decisions
     for label in plan.labels:
-        decoding = decode(recording, label, window=plan.window, seed=plan.config.seed)
+        decoding = decode(recording, label, window=decided.window, seed=decided.train.seed)
         result[label.name] = with_decoding(result[label.name], decoding)
     return result
 

@@ -67,7 +67,7 @@ def uninterrupted(rec):
 @pytest.fixture(scope="module")
 def config(rec):
     recording = xcebra.Recording(rec.neural, rec.labels)
-    return make_plan(recording, XCEBRA(**SETTINGS).get_params()).config
+    return make_plan(recording, XCEBRA(**SETTINGS).get_params()).decisions.train
 
 
 def quick(**settings):

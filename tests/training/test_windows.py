@@ -86,7 +86,7 @@ def test_neighbours_at_an_edge_are_the_one_there_is():
 def test_no_window_of_training_reaches_into_what_is_held_out(rec):
     recording = Recording(rec.neural, {"z2": rec.labels["z2"]}, [(0, 1500), (1500, 4000)])
     plan = make_plan(recording, XCEBRA(2, 2, window=10, random_state=0).get_params())
-    assert plan.offset >= 10
+    assert plan.decisions.time_offset >= 10
     seen = {
         name: set((each.indices()[:, None] + LAGS[10]).ravel().tolist())
         for name, each in (("training", plan.training), ("held out", plan.held_out))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from xcebra.attribution.sparse_basis import Mixture
 from xcebra.common.errors import InputError
 from xcebra.data.epochs import IntArray
 from xcebra.data.labels import Label
-from xcebra.data.recording import Recording
+from xcebra.data.recording import Activity, Recording
 from xcebra.statistics.controls import with_controls
 from xcebra.statistics.significance import Connections, Gains, group_gains, merge_groups
 
@@ -26,7 +25,7 @@ _LEAST_TESTED = 400
 _WORK, _FEWEST, _MOST = 2_500_000, 10_000, 40_000
 
 
-def tested_samples(recording: Recording, labels: Mapping[str, Label]) -> IntArray:
+def tested_samples(recording: Activity, labels: Mapping[str, Label]) -> IntArray:
     """Samples to test by, at which every label is known, or an error if they are too few."""
     times = recording.epochs.indices()
     for label in labels.values():
@@ -69,7 +68,8 @@ def block_connections(
     gains = _gains(source, blocks, mixtures, everyone, seed)
     carried: dict[str, Gains] = {}
     if controls:
-        replaced: Any = with_controls(source.recording, seed)
+        assert isinstance(source.recording, Recording)  # not one that has controls already
+        replaced = with_controls(source.recording, seed)
         carried = _gains(
             replace(source, recording=replaced), blocks, mixtures, replaced.neurons, seed
         )

@@ -21,7 +21,7 @@ from xcebra.attribution.sparse_basis import Bends, Mixture, sparsest
 from xcebra.attribution.step_store import StepStore
 from xcebra.data.epochs import IntArray
 from xcebra.data.labels import Label
-from xcebra.data.recording import Recording
+from xcebra.data.recording import Activity
 from xcebra.networks.crossed_decoder import CrossedDecoder, LabelColumns, expected, halves
 from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder, embed
@@ -47,7 +47,8 @@ class Source:
     embedding_decoder : Decoder
         From the embedding to the activity.
     decoder : CrossedDecoder
-    recording : Recording
+    recording : Activity
+        A Recording, or one in which controls stand in the place of some neurons.
     labels : mapping of str to Label
         Labels that are known; of others, and where one is missing, the label of the sample of the
         fit that lies nearest in the embedding is taken.
@@ -58,7 +59,7 @@ class Source:
     encoder: Encoder
     embedding_decoder: Decoder
     decoder: CrossedDecoder
-    recording: Recording
+    recording: Activity
     labels: Mapping[str, Label]
     time_block: slice | None
 

@@ -61,7 +61,7 @@ def fit_readouts(encoder: Encoder, recording: Recording, plan: Plan) -> dict[str
     found = {}
     for label in plan.labels:
         known = label.valid[times]
-        block = embedding[known][:, plan.blocks[label.name]]
+        block = embedding[known][:, plan.decisions.blocks[label.name]]
         found[label.name] = Readout.fit(block, label.points[times[known]])
     return found
 

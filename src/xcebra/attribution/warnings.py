@@ -68,7 +68,7 @@ def map_warnings(
     if method not in (CROSSED, "decoder-gradient") and len(rows) >= _LEAST_LOOKED_AT:
         yield from _duplicates(rows, model.neuron_names_)
     x = encoder.samples(recording, times)
-    if model.config_["similarity"] == "euclidean":
+    if not model.decisions_.on_spheres:
         yield from _saturated(encoder, x, model.config_)
     if method == "inverted-gradient":
         yield from _ill_conditioned(encoder, x, model)
@@ -151,7 +151,7 @@ def _ill_conditioned(encoder: Encoder, x: torch.Tensor, model: Any) -> Iterator[
     # On the CPU: not every device knows how to.
     values = torch.linalg.svdvals(rows.cpu().double())
     n_free = values.shape[1]
-    if model.config_["similarity"] == "cosine":
+    if model.decisions_.on_spheres:
         n_free -= len(model.blocks_)  # the length of each block is fixed
     if n_free < 1:
         return

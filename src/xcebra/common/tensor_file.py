@@ -16,7 +16,8 @@ from torch import Tensor
 from xcebra.common.errors import InputError
 from xcebra.common.files import atomically
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+_READABLE = ("2", "3")
 
 
 def write_tensors(
@@ -77,9 +78,10 @@ def read_tensors(
     if metadata.get("kind") != kind:
         raise InputError(f"{str(path)!r} holds {metadata.get('kind')!r}, expected {kind!r}")
     version = metadata.get("format_version", "")
-    if version != str(FORMAT_VERSION):
+    if version not in _READABLE:
         raise InputError(
-            f"{str(path)!r} has format version {version}, this package reads {FORMAT_VERSION}; "
+            f"{str(path)!r} has format version {version}, this package reads "
+            f"{' and '.join(_READABLE)}; "
             "install the version of xcebra that wrote it"
         )
     if metadata.get("sha256") != _digest(kind, version, metadata.get("header", ""), tensors):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,27 @@ _SHARED_WITHIN = 4.0
 def overlap_of(width: float) -> int:
     """How many samples on either side share noise, smoothed by a Gaussian of ``width`` samples."""
     return max(0, math.ceil(_SHARED_WITHIN * width - 1e-6) - 1)
+
+
+@runtime_checkable
+class Activity(Protocol):
+    """Activity that networks read: a Recording, or one in which some neurons are replaced."""
+
+    @property
+    def epochs(self) -> Epochs: ...  # noqa: D102
+
+    @property
+    def overlap(self) -> int: ...  # noqa: D102
+
+    @property
+    def n_times(self) -> int: ...  # noqa: D102
+
+    @property
+    def n_neurons(self) -> int: ...  # noqa: D102
+
+    def rows(self, times: NDArray[np.int64]) -> NDArray[np.float32]: ...  # noqa: D102
+
+    def windows(self, times: NDArray[np.int64], size: int) -> NDArray[np.float32]: ...  # noqa: D102
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from xcebra.networks.crossed_decoder import CrossedDecoder, LabelColumns
 from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder, Inputs
 from xcebra.statistics.label_decoding import Decoding
+from xcebra.training.decisions import Decisions
 from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 _KIND = "xcebra-model"
@@ -50,7 +51,7 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
     header = {
         "params": {k: plain(v) for k, v in model.get_params(deep=False).items()},
         "config": model.config_,
-        "blocks": [[name, b.start, b.stop] for name, b in model.blocks_.items()],
+        "decisions": model.decisions_.as_plain(),
         "goodness_of_fit": {k: asdict(v) for k, v in model.goodness_of_fit_.items()},
         "history": list(model.history_),
         "variance_explained": list(model.variance_explained_),
@@ -71,7 +72,13 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     tensors, header = read_tensors(path, _KIND)
     model: Any = cls(**{**header["params"], "device": str(device)})
     model.config_ = {**header["config"], "device": str(device)}
-    model.blocks_ = {name: slice(a, b) for name, a, b in header["blocks"]}
+    if "decisions" in header:
+        model.decisions_ = Decisions.from_plain(header["decisions"])
+    else:  # format 2, of version 0.4.0 and earlier
+        blocks = {name: slice(a, b) for name, a, b in header["blocks"]}
+        model.decisions_ = Decisions.from_settings(header["config"], blocks)
+    decided = model.decisions_
+    model.blocks_ = dict(decided.blocks)
     # The file sorts its tensors; the header knows their order.
     model.history_ = {name: tensors[f"history/{name}"].numpy() for name in header["history"]}
     model.goodness_of_fit_ = {
@@ -97,20 +104,17 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
         model.mixture_[name] = Mixture(**arrays, **numbers, bends=bends.numpy())
     state = under(tensors, "encoder/")
     inputs = Inputs(*(state[k].double().numpy() for k in ("mean", "scale", "loadings")))
-    n_latents = max(block.stop for block in model.blocks_.values())
-    cosine = model.config_["similarity"] == "cosine"
-    unit_blocks = list(model.blocks_.values()) if cosine else None
     model.encoder_ = Encoder(
         inputs,
-        n_latents,
-        limit=model.config_["limit"],
-        window=model.config_.get("window", 1),
-        unit_blocks=unit_blocks,
+        decided.n_latents,
+        limit=decided.recipe.limit,
+        window=decided.window,
+        unit_blocks=decided.unit_blocks,
     )
     model.encoder_.load_state_dict(state)
     model.encoder_.to(device)
-    unit = torch.ones(n_latents)
-    model.decoder_ = Decoder(inputs, unit, unit, unit_blocks=unit_blocks)
+    unit = torch.ones(decided.n_latents)
+    model.decoder_ = Decoder(inputs, unit, unit, unit_blocks=decided.unit_blocks)
     model.decoder_.load_state_dict(under(tensors, "decoder/"))
     model.decoder_.to(device)
     model.crossed_decoder_ = None

@@ -21,7 +21,7 @@ from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.interrupts import deferred_interrupt
 from xcebra.common.progress import bar
 from xcebra.data.epochs import Epochs, IntArray
-from xcebra.data.recording import Recording
+from xcebra.data.recording import Activity, Recording
 from xcebra.networks.encoder import Encoder, Inputs, UnitBlocks, embed, linear
 from xcebra.networks.jacobian import register_slope
 from xcebra.networks.schedules import one_cycle
@@ -223,7 +223,7 @@ def fit_regression(
     return decoder
 
 
-def lasts(encoder: Encoder, recording: Recording, epochs: Epochs) -> bool:
+def lasts(encoder: Encoder, recording: Activity, epochs: Epochs) -> bool:
     """Whether every latent outlasts a sample, or what its window spans, noise apart.
 
     Noise that is new at every sample lowers all correlations over time by the same factor; the
@@ -252,12 +252,12 @@ def lasts(encoder: Encoder, recording: Recording, epochs: Epochs) -> bool:
     return bool(known.any() and (over_two[known] > least * over_one[known]).all())
 
 
-def at(encoder: Encoder, recording: Recording) -> Points:
+def at(encoder: Encoder, recording: Activity) -> Points:
     """The embedding of each sample itself."""
     return lambda times, epochs: _embedded(encoder, recording, times)
 
 
-def around(encoder: Encoder, recording: Recording) -> Points:
+def around(encoder: Encoder, recording: Activity) -> Points:
     """Mean of the embedding just before and just after, read from other samples than this one."""
 
     def points(times: IntArray, epochs: Epochs) -> Tensor:
@@ -267,19 +267,19 @@ def around(encoder: Encoder, recording: Recording) -> Points:
     return points
 
 
-def reach(encoder: Encoder, recording: Recording) -> tuple[int, int]:
+def reach(encoder: Encoder, recording: Activity) -> tuple[int, int]:
     """How far back and ahead the nearest window lies that shares nothing with a sample."""
     half, more = encoder.window // 2, recording.overlap
     return encoder.window - half + more, half + 1 + more
 
 
-def _activity(encoder: Encoder, recording: Recording, times: IntArray) -> Tensor:
+def _activity(encoder: Encoder, recording: Activity, times: IntArray) -> Tensor:
     """What the neurons did, standardised."""
     x = torch.from_numpy(recording.rows(times)).to(encoder.loadings.device)
     return encoder.standardised(x)
 
 
-def _embedded(encoder: Encoder, recording: Recording, times: IntArray) -> Tensor:
+def _embedded(encoder: Encoder, recording: Activity, times: IntArray) -> Tensor:
     return torch.from_numpy(embed(encoder, recording, times)).to(encoder.loadings.device)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xcebra.data.epochs import Epochs
-from xcebra.data.recording import Recording, chunks
+from xcebra.data.recording import Activity, Recording, chunks
 from xcebra.networks.jacobian import register_slope, register_symmetric
 
 # In units of one neuron's variance: components below are directions the data never visits.
@@ -171,7 +171,7 @@ class Encoder(nn.Module):
         layers.append(UnitBlocks(unit_blocks) if unit_blocks else Bound(limit))
         self.network = nn.Sequential(*layers)
 
-    def samples(self, recording: Recording, times: NDArray[np.int64]) -> Tensor:
+    def samples(self, recording: Activity, times: NDArray[np.int64]) -> Tensor:
         """Raw activity at some times as the encoder takes it, where the encoder is."""
         one = self.window == 1
         x = recording.rows(times) if one else recording.windows(times, self.window)
@@ -202,7 +202,7 @@ class Encoder(nn.Module):
 
 
 def embed(
-    encoder: Encoder, recording: Recording, times: NDArray[np.int64] | None = None
+    encoder: Encoder, recording: Activity, times: NDArray[np.int64] | None = None
 ) -> NDArray[np.float32]:
     """Embed a recording, or some of its samples, a part at a time.
 

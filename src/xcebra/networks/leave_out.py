@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xcebra.data.epochs import Epochs, IntArray
-from xcebra.data.recording import Recording
+from xcebra.data.recording import Activity, Recording
 from xcebra.networks.decoder import Decoder, reach
 from xcebra.networks.encoder import Encoder, Inputs
 from xcebra.networks.left_over import missed_activity
@@ -169,9 +169,7 @@ class Reader:
         block = self.time_block or slice(0, 0)
         return block.stop - block.start + self.patterns.shape[1]
 
-    def latents(
-        self, recording: Recording, times: IntArray
-    ) -> Float[Tensor, "group sample latent"]:
+    def latents(self, recording: Activity, times: IntArray) -> Float[Tensor, "group sample latent"]:
         """Latents at some times, without each group of neurons in turn, on the encoder's device."""
         if not self.around:
             return self._at(recording, times)
@@ -191,7 +189,7 @@ class Reader:
             for q in quarters
         ]
 
-    def _at(self, recording: Recording, times: IntArray) -> Tensor:
+    def _at(self, recording: Activity, times: IntArray) -> Tensor:
         encoder = self.encoder
         shape = self.leave_out.n_groups, len(times), self.n_latents
         found = torch.zeros(shape, device=encoder.loadings.device, dtype=encoder.loadings.dtype)

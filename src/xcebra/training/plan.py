@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from xcebra.caveats import SilentNeuronWarning, warn
 from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
-from xcebra.data.labels import Label, check_varies, delayed, make_label, warn_missing
+from xcebra.data.labels import Label, LabelSpec, check_varies, delayed, make_label, warn_missing
 from xcebra.data.recording import Recording, chunks
 from xcebra.networks.decoder import DecoderConfig
 from xcebra.networks.encoder import Inputs
@@ -30,55 +30,52 @@ from xcebra.statistics.window_choice import choose_window
 from xcebra.training import settings
 from xcebra.training.batches import Objective, Regression
 from xcebra.training.data_warnings import warn_of_data
+from xcebra.training.decisions import Decisions
 from xcebra.training.loop import TrainConfig
 from xcebra.training.sampling import NearestLabel, Pairs, SameClass, TimeOffset
-from xcebra.training.settings import AUTO, RECIPES, Recipe
+from xcebra.training.settings import AUTO, RECIPES
 from xcebra.training.timescale import Series, choose_offset, choose_temperature, component_series
 
 _FEW_NAMES = 10
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
     """What will be trained, on what, and how.
 
-    ``held_out`` is None if the recording is too short to set anything aside.
+    Parameters
+    ----------
+    decisions : Decisions
+        Every setting as resolved.
+    labels : tuple of Label
+        In the order of their blocks, with their delays taken out.
+    inputs : Inputs
+        Origin, scale and components of the activity.
+    training : Epochs
+    held_out : Epochs or None
+        None if the recording is too short to set anything aside.
     """
 
+    decisions: Decisions
     labels: tuple[Label, ...]
-    delays: Mapping[str, int]
-    blocks: Mapping[str, slice]
     inputs: Inputs
-    offset: int
     training: Epochs
     held_out: Epochs | None
-    config: TrainConfig
-    decoder: DecoderConfig
-    recipe: Recipe
-    regression: bool
-    time_on: str
-    window: int
-
-    @property
-    def n_latents(self) -> int:
-        """Width of the embedding."""
-        return max(block.stop for block in self.blocks.values())
 
     def objectives(self, epochs: Epochs) -> list[Objective | Regression]:
         """The terms of the loss on some of the samples; labels unknown there are left out."""
         found: list[Objective | Regression] = []
+        decided, offset = self.decisions, self.decisions.time_offset
         for label in self.labels:
-            block = self.blocks[label.name]
-            if self.regression:
+            block = decided.blocks[label.name]
+            if decided.regression:
                 target = _standardised(label, self.training)
                 found.append(Regression(label.name, block, target, label.valid))
-            elif _n_pairs(label, epochs, self.offset) > 0:
-                pairs = _label_pairs(label, epochs, self.offset, self.recipe.exclude_self)
+            elif _n_pairs(label, epochs, offset) > 0:
+                pairs = _label_pairs(label, epochs, offset, decided.recipe.exclude_self)
                 found.append(Objective(label.name, block, pairs))
-        if "time" in self.blocks:
-            start = self.blocks["time"].start if self.time_on == "block" else 0
-            on = slice(start, self.n_latents)
-            found.append(Objective("time", on, TimeOffset(epochs, self.offset)))
+        if decided.time_latents is not None:
+            found.append(Objective("time", decided.time_latents, TimeOffset(epochs, offset)))
         return found
 
     def decoder_epochs(self) -> tuple[Epochs, Epochs, Epochs]:
@@ -97,9 +94,11 @@ class Plan:
 
     def fingerprint(self, recording: Recording) -> str:
         """A digest that two fits share if they would take the same path."""
-        told = [asdict(self.config), self.offset, self.time_on, self.regression, self.window]
-        told += [[label.kind for label in self.labels]]
-        told += [asdict(self.recipe), [[n, b.start, b.stop] for n, b in self.blocks.items()]]
+        decided = self.decisions
+        told: list[Any] = [asdict(decided.train), decided.time_offset, decided.time_on]
+        told += [decided.regression, decided.window, [label.kind for label in self.labels]]
+        told += [asdict(decided.recipe)]
+        told += [[[name, b.start, b.stop] for name, b in decided.blocks.items()]]
         state = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
         arrays: list[NDArray[Any]] = [self.inputs.mean, self.inputs.scale]
         arrays += [self.training.starts, self.training.stops]
@@ -110,30 +109,6 @@ class Plan:
         for chunk in chunks(recording.neural, self.training):
             state.update(np.ascontiguousarray(chunk).tobytes())
         return state.hexdigest()
-
-    def describe(self) -> dict[str, Any]:
-        """Every setting as resolved, in plain values."""
-        dims = {name: block.stop - block.start for name, block in self.blocks.items()}
-        return {
-            **asdict(self.config),
-            "time_offset": self.offset,
-            "window": self.window,
-            "time_on": self.time_on,
-            "time_dims": dims.pop("time", 0),
-            "label_dims": dims,
-            "label_kind": {label.name: label.kind for label in self.labels},
-            "label_delay": dict(self.delays),
-            "label_classes": {label.name: list(label.classes) for label in self.labels},
-            "objective": "regression" if self.regression else "contrastive",
-            "exclude_self": self.recipe.exclude_self,
-            "project": self.recipe.project,
-            "limit": self.recipe.limit,
-            "decoder_steps": self.decoder.steps,
-            "decoder_learning_rate": self.decoder.learning_rate,
-            "n_components": int(self.inputs.loadings.shape[1]),
-            "n_training": self.training.size,
-            "n_held_out": 0 if self.held_out is None else self.held_out.size,
-        }
 
 
 def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
@@ -157,14 +132,69 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         shared = partial(shared_dimensions, recording, labels, whole)
     blocks = settings.resolve_blocks(params, labels, recording.n_neurons, shared)
     labels.sort(key=lambda label: list(blocks).index(label.name))
-    window = params["window"]
-    if window is None and params["recipe"] == "paper":
-        window = 1
-    elif window is None:
-        given = params["time_offset"]
-        longest = None if given is None else max(1, given - recording.overlap)
-        window = choose_window(recording, labels, whole, longest)
-    window = int(window)
+    window = _window(recording, labels, params)
+    sampling = _sampling(recording, labels, blocks, window, params)
+    warn_of_data(recording, sampling.training, labels)
+    for label in as_given:
+        warn_missing(label, whole)
+    train, decoder = _configs(sampling, params)
+    decisions = Decisions(
+        recipe=recipe,
+        train=train,
+        decoder=decoder,
+        blocks=blocks,
+        labels={
+            label.name: LabelSpec(label.kind, specs[label.name].delay, tuple(label.classes))
+            for label in labels
+        },
+        time_offset=sampling.offset,
+        window=window,
+        time_on=params["time_on"],
+        regression=params["objective"] == "regression",
+        n_components=int(sampling.inputs.loadings.shape[1]),
+        n_training=sampling.training.size,
+        n_held_out=0 if sampling.held_out is None else sampling.held_out.size,
+    )
+    return Plan(
+        decisions=decisions,
+        labels=tuple(labels),
+        inputs=sampling.inputs,
+        training=sampling.training,
+        held_out=sampling.held_out,
+    )
+
+
+def _window(recording: Recording, labels: list[Label], params: Mapping[str, Any]) -> int:
+    """Samples that each point is read from: as given, or chosen from the data."""
+    if params["window"] is not None:
+        return int(params["window"])
+    if params["recipe"] == "paper":
+        return 1
+    given = params["time_offset"]
+    longest = None if given is None else max(1, given - recording.overlap)
+    return int(choose_window(recording, labels, recording.epochs, longest))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Sampling:
+    """Which samples are trained on, how far pairs are apart, and how activity is scaled."""
+
+    training: Epochs
+    held_out: Epochs | None
+    inputs: Inputs
+    offset: int
+    batch_size: int
+    series: list[tuple[Series, int]]
+
+
+def _sampling(
+    recording: Recording,
+    labels: list[Label],
+    blocks: Mapping[str, slice],
+    window: int,
+    params: Mapping[str, Any],
+) -> _Sampling:
+    recipe, whole = RECIPES[params["recipe"]], recording.epochs
     # Samples closer than this share their noise, which pairs in time would then learn.
     least = window + recording.overlap
     offset = params["time_offset"] or (recipe.time_offset and max(least, recipe.time_offset))
@@ -177,7 +207,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     _report_silent(inputs, recording.neuron_names)
     series = _series(recording, inputs, labels, blocks, params["time_on"])
     if offset is None:
-        signals = [_label_series(each) for each in labels if each.kind != "discrete"]
+        signals = [_label_series(label) for label in labels if label.kind != "discrete"]
         if "time" in blocks:
             signals.append(recording.rows)
         offset = max(least, choose_offset(series, training, batch_size, signals))
@@ -195,20 +225,31 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
                 ("time_offset",),
             )
     settings.warn_split(whole, offset, held_out, window)
-    warn_of_data(recording, training, labels)
-    for label in as_given:
-        warn_missing(label, whole)
-    temperature = params["temperature"] or recipe.temperature
+    return _Sampling(
+        training=training,
+        held_out=held_out,
+        inputs=inputs,
+        offset=offset,
+        batch_size=batch_size,
+        series=series,
+    )
+
+
+def _configs(sampling: _Sampling, params: Mapping[str, Any]) -> tuple[TrainConfig, DecoderConfig]:
+    """How encoder and decoder are trained."""
+    recipe, training = RECIPES[params["recipe"]], sampling.training
     regression = params["objective"] == "regression"
+    temperature = params["temperature"] or recipe.temperature
     if temperature is None:
         # Regression has no temperature; 1 leaves the penalty as it is.
-        temperature = 1.0 if regression else choose_temperature(series, training, offset)
+        chosen = partial(choose_temperature, sampling.series, training, sampling.offset)
+        temperature = 1.0 if regression else chosen()
     weight = params["jacobian_weight"]
     usual_weight = recipe.regression_weight if regression else recipe.jacobian_weight
     usual_steps = recipe.regression_steps if regression else recipe.steps
-    config = TrainConfig(
+    train = TrainConfig(
         steps=int(params["steps"] or usual_steps),
-        batch_size=min(batch_size, training.size),
+        batch_size=min(sampling.batch_size, training.size),
         learning_rate=float(params["learning_rate"] or recipe.learning_rate),
         weight_decay=recipe.weight_decay * float(np.sqrt(1000 / training.size)),
         schedule=recipe.schedule,
@@ -221,28 +262,14 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         find_weight=weight == AUTO,
     )
     # The decoder's share of the fit stays the same when the user asks for fewer or more steps.
-    share = config.steps / usual_steps
+    share = train.steps / usual_steps
     decoder = DecoderConfig(
         steps=max(1, round(recipe.decoder_steps * share)),
         batch_size=min(1024, training.size),
         learning_rate=recipe.decoder_learning_rate,
-        seed=config.seed,
+        seed=train.seed,
     )
-    return Plan(
-        tuple(labels),
-        {name: spec.delay for name, spec in specs.items()},
-        blocks,
-        inputs,
-        offset,
-        training,
-        held_out,
-        config,
-        decoder,
-        recipe,
-        regression,
-        params["time_on"],
-        window,
-    )
+    return train, decoder
 
 
 def _series(

@@ -317,7 +317,8 @@ def _learned(model: XCEBRA, recording: Recording, name: str, fit: bool) -> bool 
     if not fit:
         plan = make_plan(recording, model.get_params(deep=False))
         label = next(each for each in plan.labels if each.name == name)
-        decoding = decode(recording, label, window=plan.window, seed=plan.config.seed)
+        decided = plan.decisions
+        decoding = decode(recording, label, window=decided.window, seed=decided.train.seed)
         if decoding is None or not is_readable(decoding):
             # No loss of the embedding would make a yes of this.
             return with_decoding(GoodnessOfFit(math.nan, math.nan, None), decoding).learned
