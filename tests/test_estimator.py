@@ -31,6 +31,8 @@ from xcebra.metrics import auroc
 N_CHECKS = 47
 # Skipped by scikit-learn itself unless an environment variable asks for other array libraries.
 SKIPPED = {"check_array_api_input"}
+# It shuffles samples without a seed and wants nine digits of single precision; see the test below.
+ORDER = {"check_methods_sample_order_invariance": "nine digits are more than single precision has"}
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +54,27 @@ def test_scikit_learn_checks_pass_and_none_is_lost():
         # Data of the checks are tiny, with integer labels and constant columns.
         warnings.simplefilter("ignore", XcebraWarning)
         warnings.filterwarnings("ignore", message="Can't check dok sparse matrix")
-        results = check_estimator(XCEBRA(steps=5), on_fail=None, on_skip=None)
+        results = check_estimator(
+            XCEBRA(steps=5), on_fail=None, on_skip=None, expected_failed_checks=ORDER
+        )
     by_status = {}
     for result in results:
         by_status.setdefault(result["status"], set()).add(result["check_name"])
     assert by_status.get("failed", set()) == set()
+    assert by_status.get("xfail", set()) <= set(ORDER)
     assert by_status.get("skipped", set()) == SKIPPED
     assert len(results) == N_CHECKS
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_samples_does_not_matter_to_single_precision(rec, fitted, seed):
+    order = np.random.default_rng(seed).permutation(300)
+    x = rec.neural[:300]
+    embedding = fitted.transform(x)
+    size = np.abs(embedding).max()
+    np.testing.assert_allclose(
+        fitted.transform(x[order]), embedding[order], rtol=0, atol=1e-5 * size
+    )
 
 
 def test_clone_pipeline_grid_search_and_set_output(rec):
