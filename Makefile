@@ -8,13 +8,23 @@ SYSTEM_PYTHON ?= python3
 endif
 INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test slow lint bench docs clean
+.PHONY: demo test test-docs coverage slow lint bench docs clean
 
 demo: .venv/.plot
 	$(PYTHON) examples/demo.py
 
+# Each worker has one thread: two that share cores wait for each other.
+test: export OMP_NUM_THREADS = 1
 test: .venv/.test
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n auto
+
+test-docs: .venv/.test
+	$(PYTHON) -m pytest -m docs
+
+coverage: export OMP_NUM_THREADS = 1
+coverage: .venv/.test
+	$(PYTHON) -m coverage run -m pytest
+	$(PYTHON) -m coverage report --skip-covered --sort=cover
 
 slow: .venv/.test
 	$(PYTHON) -m pytest -m slow

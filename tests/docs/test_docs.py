@@ -16,6 +16,7 @@ from xcebra.statistics import significance
 from xcebra.training import plan as planning
 from xcebra.training import settings
 
+pytestmark = pytest.mark.docs
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (
     "quickstart.md",
