@@ -16,7 +16,7 @@ from xcebra.networks.decoder import (
     DecoderConfig,
     Rescale,
     fit_decoder,
-    lasts,
+    outlasts_samples,
     variance_explained,
 )
 from xcebra.networks.encoder import Bound, Encoder, Inputs, UnitBlocks
@@ -343,9 +343,9 @@ def slopes(data, found, model):
 def test_a_neurons_own_noise_has_no_part_in_what_it_is_predicted_from():
     # Own sample: the reading z + e0 + e1 has variance 1.5, of which the noise neuron's own is 0.25.
     data, found, model = slow_reading(0.99)
-    assert lasts(model, data, data.epochs)
+    assert outlasts_samples(model, data, data.epochs)
     assert slopes(data, found, model)[1].abs() < 0.02
-    with mock.patch("xcebra.networks.decoder.lasts", return_value=False):
+    with mock.patch("xcebra.networks.decoder.outlasts_samples", return_value=False):
         own = slopes(data, found, model)
     assert own[1] == pytest.approx(0.25 / 1.5, abs=0.02)
     assert own[0] == pytest.approx(1.25 / 1.5, abs=0.03)
@@ -361,13 +361,13 @@ def test_the_slope_from_both_neighbours_is_that_of_the_regression_on_their_mean(
 @pytest.mark.parametrize(("memory", "expected"), [(0.99, True), (0.95, True), (0.6, False)])
 def test_noise_does_not_decide_whether_an_embedding_lasts(memory, expected):
     data, _, model = slow_reading(memory)
-    assert lasts(model, data, data.epochs) is expected
+    assert outlasts_samples(model, data, data.epochs) is expected
 
 
 def test_what_is_new_at_every_sample_or_too_short_to_tell_does_not_last():
     data, _, model = slow_reading(0.0)
-    assert not lasts(model, data, data.epochs)
+    assert not outlasts_samples(model, data, data.epochs)
     data, _, model = slow_reading(0.99)
     pairs = Epochs.check([(a, a + 2) for a in range(0, 1000, 2)], data.n_times)
-    assert not lasts(model, data, pairs)
-    assert not lasts(model, data, Epochs.check([(0, 30)], data.n_times))
+    assert not outlasts_samples(model, data, pairs)
+    assert not outlasts_samples(model, data, Epochs.check([(0, 30)], data.n_times))

@@ -16,7 +16,7 @@ from xcebra.training.timescale import (
     choose_temperature,
     component_series,
     information,
-    lasts,
+    outlasts_offset,
     reliability,
     step_correlations,
 )
@@ -272,11 +272,11 @@ def test_noise_does_not_hide_how_long_a_signal_lasts(noise):
     x = autoregressive(50_000, [0.95] * 4)
     x += noise * np.random.default_rng(1).standard_normal(x.shape)
     # 0.95^4 = 0.81, 0.95^8 = 0.66
-    assert [k for k in OFFSETS if lasts(series(x), whole(x), k)] == [1, 2, 4]
+    assert [k for k in OFFSETS if outlasts_offset(series(x), whole(x), k)] == [1, 2, 4]
 
 
 def test_white_columns_and_constant_ones_have_no_say():
     slow, white = autoregressive(20_000, [0.99] * 3), autoregressive(20_000, [WHITE] * 3)
     x = np.concatenate([slow, white, np.ones((20_000, 2))], axis=1)
-    assert lasts(series(x), whole(x), 16)
-    assert lasts(series(white), whole(x), 64)
+    assert outlasts_offset(series(x), whole(x), 16)
+    assert outlasts_offset(series(white), whole(x), 64)

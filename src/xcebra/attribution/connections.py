@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xcebra.attribution.crossed_map import Source
 from xcebra.attribution.sparse_basis import Mixture
 from xcebra.common.errors import InputError
-from xcebra.data.epochs import IntArray
+from xcebra.data.epochs import IntArray, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Activity, Recording
 from xcebra.statistics.controls import with_controls
@@ -36,7 +36,7 @@ def tested_samples(recording: Activity, labels: Mapping[str, Label]) -> IntArray
             f"{len(times)}; give more, or make the map without the test"
         )
     most = int(np.clip(_WORK // recording.n_neurons, _FEWEST, _MOST))
-    return times[np.unique(np.linspace(0, len(times) - 1, most).astype(np.int64))]
+    return evenly_spaced(times, most)
 
 
 def block_connections(

@@ -19,7 +19,7 @@ from xcebra.attribution.label_axes import Readout
 from xcebra.attribution.request import MapRequest, Names
 from xcebra.attribution.sparse_basis import Bends, Mixture, sparsest
 from xcebra.attribution.step_store import StepStore
-from xcebra.data.epochs import IntArray
+from xcebra.data.epochs import IntArray, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Activity
 from xcebra.networks.crossed_decoder import CrossedDecoder, LabelColumns, expected, halves
@@ -241,7 +241,7 @@ def fit_mixtures(source: Source, times: IntArray) -> dict[str, Mixture]:
     n_labels, n_time = len(source.decoder.label_mean), len(source.decoder.latent_mean)
     if n_labels == 0 or n_time == 0:
         return {}
-    some = np.unique(np.linspace(0, len(times) - 1, MOST_SAMPLES).astype(np.int64))
+    some = evenly_spaced(np.arange(len(times)), MOST_SAMPLES)
     moments, bent, both_bent = crossed_moments(source, times[some])
     others = np.arange(n_labels, n_labels + n_time)
     found = {}
@@ -341,7 +341,7 @@ def poisson_deviance_explained(counts: Array, predicted: Array) -> Array:
 def _judged(times: IntArray) -> tuple[IntArray, NDArray[np.int64]]:
     """Samples to judge the decoders by, and which of the two was fitted to each."""
     half = halves(len(times))
-    some = np.unique(np.linspace(0, len(times) - 1, MOST_SAMPLES).astype(np.int64))
+    some = evenly_spaced(np.arange(len(times)), MOST_SAMPLES)
     return times[some], half[some]
 
 
@@ -394,7 +394,7 @@ def make_crossed_map(
     """
     keep = request.keep_time
     if keep is False and request.aggregate != "median":
-        some = np.unique(np.linspace(0, len(times) - 1, MOST_SAMPLES).astype(np.int64))
+        some = evenly_spaced(np.arange(len(times)), MOST_SAMPLES)
         times = times[some]
     columns = _columns(source.decoder, blocks, mixtures, readouts, in_label_axes)
     chosen = request.select if isinstance(request.select, slice) else slice(None)

@@ -18,7 +18,7 @@ from xcebra.attribution.attribution_map import AttributionMap, Gather, Steps
 from xcebra.attribution.methods import Layers
 from xcebra.attribution.request import MapRequest, Names
 from xcebra.attribution.step_store import StepStore
-from xcebra.data.epochs import IntArray
+from xcebra.data.epochs import IntArray, evenly_spaced, samples_before
 from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder
 from xcebra.networks.jacobian import Inverse, flat_layers, invert, is_linear, linearise
@@ -154,7 +154,8 @@ def view_of_model(encoder: Encoder, decoder: Decoder, method: str, units: str) -
 
 
 def _lags(window: int) -> tuple[int, ...]:
-    return tuple(range(-(window // 2), window - window // 2)) if window > 1 else ()
+    before = samples_before(window)
+    return tuple(range(-before, window - before)) if window > 1 else ()
 
 
 def view_of_module(module: nn.Module, like: Tensor) -> View:
@@ -407,7 +408,7 @@ def _read_off(
 
 def _shuffled(read: Callable[[IntArray], Tensor], times: IntArray, seed: int) -> Tensor:
     """Samples whose entries were shuffled over time and neurons."""
-    x = read(times[np.unique(np.linspace(0, len(times) - 1, _BACKGROUND).astype(np.int64))])
+    x = read(evenly_spaced(times, _BACKGROUND))
     order = torch.from_numpy(np.random.default_rng(seed).permutation(x.numel()))
     return x.flatten()[order.to(x.device)].reshape(x.shape)
 

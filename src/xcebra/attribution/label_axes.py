@@ -13,9 +13,9 @@ from torch import Tensor
 from xcebra.attribution.engine import moments, view_of_model
 from xcebra.attribution.request import MapRequest
 from xcebra.attribution.sparse_basis import Mixture, sparsest
-from xcebra.data.epochs import IntArray
+from xcebra.data.epochs import IntArray, evenly_spaced
 from xcebra.data.recording import Recording
-from xcebra.networks.decoder import Decoder, spread
+from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder, embed
 from xcebra.training.plan import Plan
 
@@ -107,7 +107,7 @@ def fit_mixtures(
     """
     if "time" not in blocks:
         return {}
-    times = spread(recording.epochs, _MOST_MAPS)
+    times = evenly_spaced(recording.epochs.indices(), _MOST_MAPS)
     found = moments(
         view_of_model(encoder, decoder, "decoder-gradient", "standardised"),
         reader(encoder, recording),

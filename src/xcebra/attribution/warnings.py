@@ -21,8 +21,8 @@ from xcebra.caveats import (
     XcebraWarning,
 )
 from xcebra.common.choices import CROSSED
+from xcebra.data.epochs import evenly_spaced
 from xcebra.data.recording import Recording
-from xcebra.networks.decoder import spread
 from xcebra.networks.encoder import Encoder
 from xcebra.networks.jacobian import linearise
 
@@ -63,7 +63,7 @@ def map_warnings(
     if missing:
         yield _missing_factor(model, method)
     encoder = model.encoder_
-    times = spread(recording.epochs, _LOOKED_AT)
+    times = evenly_spaced(recording.epochs.indices(), _LOOKED_AT)
     rows = recording.rows(times)
     if method not in (CROSSED, "decoder-gradient") and len(rows) >= _LEAST_LOOKED_AT:
         yield from _duplicates(rows, model.neuron_names_)

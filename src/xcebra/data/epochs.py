@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,16 @@ from numpy.typing import NDArray
 from xcebra.common.errors import InputError
 
 IntArray = NDArray[np.int64]
+
+
+def evenly_spaced(items: NDArray[Any], most: int) -> NDArray[Any]:
+    """At most ``most`` of the items, evenly spaced and in order; all if there are no more."""
+    return items[np.unique(np.linspace(0, len(items) - 1, most).astype(np.int64))]
+
+
+def samples_before(window: int) -> int:
+    """How many samples of a window lie before its own."""
+    return window // 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,12 +129,13 @@ class Epochs:
         edges = np.unique(np.concatenate([[0], self.starts, self.stops, [n_times]]))
         stretch = np.searchsorted(edges, times, side="right") - 1
         first, last = edges[stretch], edges[stretch + 1] - 1
-        offsets = np.arange(size) - size // 2
+        offsets = np.arange(size) - samples_before(size)
         return np.clip(times[:, None] + offsets, first[:, None], last[:, None])
 
     def inside(self, window: int) -> Epochs:
         """What is left of each epoch when the window around every sample is to lie in it."""
-        starts, stops = self.starts + window // 2, self.stops - (window - 1 - window // 2)
+        before = samples_before(window)
+        starts, stops = self.starts + before, self.stops - (window - 1 - before)
         keep = starts < stops
         return Epochs(starts[keep], stops[keep])
 

@@ -23,10 +23,10 @@ from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.errors import InputError
 from xcebra.common.interrupts import deferred_interrupt
 from xcebra.common.progress import bar
-from xcebra.data.epochs import Epochs, IntArray
+from xcebra.data.epochs import Epochs, IntArray, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
-from xcebra.networks.decoder import WIDTH, Decoder, DecoderConfig, lasts
+from xcebra.networks.decoder import WIDTH, Decoder, DecoderConfig, outlasts_samples
 from xcebra.networks.encoder import Encoder, Inputs, embed, linear
 from xcebra.networks.leave_out import LeaveOut, Reader
 from xcebra.networks.schedules import one_cycle
@@ -244,7 +244,7 @@ def fit_crossed_decoder(
     times = known_times(recording.epochs, labels, _MOST_SAMPLES)
     leave_out = LeaveOut.measure(recording, recording.epochs, inputs)
     any_latents = time_block is not None or patterns.shape[1] > 0
-    around = any_latents and lasts(encoder, recording, recording.epochs)
+    around = any_latents and outlasts_samples(encoder, recording, recording.epochs)
     # In single precision, as they are kept.
     kept = leave_out.correlations.astype(np.float32).astype(np.float64)
     reader = Reader(
@@ -273,7 +273,7 @@ def known_times(epochs: Epochs, labels: Sequence[Label], most: int) -> IntArray:
             f"no sample has all of the labels {[label.name for label in labels]}; fit them one at "
             "a time, or fill their gaps"
         )
-    return times[np.unique(np.linspace(0, len(times) - 1, most).astype(np.int64))]
+    return evenly_spaced(times, most)
 
 
 def label_points(labels: Sequence[Label], times: IntArray) -> Tensor:
@@ -315,7 +315,7 @@ def _measure(
     embedding_scale = _spread(latents.flatten(0, 1))
     # What is smaller is rounding of single precision.
     varies = latent_scale > _LEAST_SPREAD * (1 + latents.flatten(0, 1).abs().mean(dim=0))
-    some = np.unique(np.linspace(0, len(times) - 1, _MOST_REFERENCES).astype(np.int64))
+    some = evenly_spaced(np.arange(len(times)), _MOST_REFERENCES)
     discrete = np.zeros(n_columns, dtype=bool)
     for each in label_columns(labels):
         discrete[each.columns] = each.kind == "discrete"
@@ -471,7 +471,7 @@ def _train(
 
 
 def _evenly(rows: IntArray, most: int) -> IntArray:
-    return rows[np.unique(np.linspace(0, len(rows) - 1, most).astype(np.int64))]
+    return evenly_spaced(rows, most)
 
 
 def _error(member: nn.Module, rows: Tensor, targets: Tensor, taught: Tensor) -> float:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.interrupts import deferred_interrupt
 from xcebra.common.progress import bar
-from xcebra.data.epochs import Epochs, IntArray
+from xcebra.data.epochs import Epochs, IntArray, evenly_spaced, samples_before
 from xcebra.data.recording import Activity, Recording
 from xcebra.networks.encoder import Encoder, Inputs, UnitBlocks, embed, linear
 from xcebra.networks.jacobian import register_slope
@@ -143,7 +143,8 @@ def fit_decoder(
     when that error has not fallen for a while, or after Ctrl-C.
     """
     last = encoder.network[-1]
-    points = around if lasts(encoder, recording, training) else at
+    outlasts = outlasts_samples(encoder, recording, training)
+    points = around_samples if outlasts else at_samples
     return fit_regression(
         points(encoder, recording),
         inputs,
@@ -178,7 +179,7 @@ def fit_regression(
             x = torch.from_numpy(recording.rows(times)).to(device)
             return (x - decoder.mean) * decoder.reciprocal @ decoder.loadings
 
-    pool = spread(training, _MOST_EMBEDDED)
+    pool = evenly_spaced(training.indices(), _MOST_EMBEDDED)
     z = points(pool, training)
     decoder = Decoder(
         inputs,
@@ -187,7 +188,7 @@ def fit_regression(
         unit_blocks=unit_blocks,
         generator=torch.Generator().manual_seed(config.seed),
     ).to(device)
-    judged = spread(held_out, _JUDGED)
+    judged = evenly_spaced(held_out.indices(), _JUDGED)
     judged_z, judged_u = points(judged, held_out), components(judged)
     optimizer = torch.optim.Adam(decoder.network.parameters(), fused=device.type in ("cpu", "cuda"))
     best, best_error, since = copy.deepcopy(decoder.network.state_dict()), math.inf, 0
@@ -223,12 +224,12 @@ def fit_regression(
     return decoder
 
 
-def lasts(encoder: Encoder, recording: Activity, epochs: Epochs) -> bool:
+def outlasts_samples(encoder: Encoder, recording: Activity, epochs: Epochs) -> bool:
     """Whether every latent outlasts a sample, or what its window spans, noise apart.
 
     Noise that is new at every sample lowers all correlations over time by the same factor; the
     ratio of that over two samples to that over one is free of it. Windows that have nothing in
-    common are their length and the recording's overlap apart, further than `around` looks.
+    common are their length and the recording's overlap apart, further than `around_samples` looks.
     """
     apart = encoder.window + recording.overlap
     times = epochs.indices()
@@ -252,12 +253,12 @@ def lasts(encoder: Encoder, recording: Activity, epochs: Epochs) -> bool:
     return bool(known.any() and (over_two[known] > least * over_one[known]).all())
 
 
-def at(encoder: Encoder, recording: Activity) -> Points:
+def at_samples(encoder: Encoder, recording: Activity) -> Points:
     """The embedding of each sample itself."""
     return lambda times, epochs: _embedded(encoder, recording, times)
 
 
-def around(encoder: Encoder, recording: Activity) -> Points:
+def around_samples(encoder: Encoder, recording: Activity) -> Points:
     """Mean of the embedding just before and just after, read from other samples than this one."""
 
     def points(times: IntArray, epochs: Epochs) -> Tensor:
@@ -269,7 +270,7 @@ def around(encoder: Encoder, recording: Activity) -> Points:
 
 def reach(encoder: Encoder, recording: Activity) -> tuple[int, int]:
     """How far back and ahead the nearest window lies that shares nothing with a sample."""
-    half, more = encoder.window // 2, recording.overlap
+    half, more = samples_before(encoder.window), recording.overlap
     return encoder.window - half + more, half + 1 + more
 
 
@@ -304,7 +305,7 @@ def variance_explained(
         ``"all"``, and each block by its name.
     """
     device = encoder.loadings.device
-    times = spread(epochs, _JUDGED)
+    times = evenly_spaced(epochs.indices(), _JUDGED)
     other = torch.from_numpy(np.random.default_rng(seed).permutation(len(times)))
     with torch.no_grad():
         z = encoder(encoder.samples(recording, times))
@@ -324,9 +325,3 @@ def variance_explained(
     }
     shares["all"] = torch.where(varies, 1 - shares["all"], 0.0)
     return {name: share.cpu().double().numpy() for name, share in shares.items()}
-
-
-def spread(epochs: Epochs, most: int) -> IntArray:
-    """Samples spread evenly over the epochs, all of them if there are no more than ``most``."""
-    times = epochs.indices()
-    return times[np.unique(np.linspace(0, len(times) - 1, most).astype(np.int64))]

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xcebra.data.epochs import Epochs, IntArray
+from xcebra.data.epochs import Epochs, IntArray, samples_before
 from xcebra.data.recording import Activity, Recording
 from xcebra.networks.decoder import Decoder, reach
 from xcebra.networks.encoder import Encoder, Inputs
@@ -212,7 +212,7 @@ class Reader:
         embedding = encoder.network((x @ (without @ encoder.loadings)).flatten(1))
         latents = [embedding[:, block]]
         if self.patterns.shape[1]:
-            now = x if encoder.window == 1 else x[:, encoder.window // 2]
+            now = x if encoder.window == 1 else x[:, samples_before(encoder.window)]
             missed = missed_activity(self.decoder, now @ without, embedding)
             latents.append(missed @ self.patterns)
         return torch.cat(latents, dim=1)

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from xcebra.data.epochs import Epochs
+from xcebra.data.epochs import Epochs, evenly_spaced
 from xcebra.data.recording import Recording
-from xcebra.networks.decoder import Decoder, spread
+from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder
 
 _MOST_LOOKED_AT = 8192
@@ -57,7 +57,7 @@ def find_left_over(
     each by another amount, is chance, and is subtracted: slow neurons seem to share something.
     """
     device = encoder.loadings.device
-    times = spread(epochs, _MOST_LOOKED_AT)
+    times = evenly_spaced(epochs.indices(), _MOST_LOOKED_AT)
     times = times[times + 1 < epochs.stop_of(times)]
     if len(times) < 2:
         return LeftOver(0.0, torch.zeros(recording.n_neurons, 0, device=device))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.attribution.request import same_block
 from xcebra.caveats import XcebraWarning
+from xcebra.data.epochs import evenly_spaced
 from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
 from xcebra.networks.encoder import embed
@@ -122,7 +123,7 @@ def map_over_time(model: XCEBRA, amap: AttributionMap, recording: Recording) -> 
 def embedding_numbers(model: XCEBRA, recording: Recording) -> dict[str, Any]:
     """Points of each block and of all latents in three dimensions, and what can colour them."""
     times = recording.epochs.indices()
-    rows = times[np.unique(np.linspace(0, len(times) - 1, _MOST_POINTS).astype(np.int64))]
+    rows = evenly_spaced(times, _MOST_POINTS)
     z = embed(model.encoder_, recording, rows)
     views = {name: z[:, block] for name, block in model.blocks_.items()}
     if len(views) > 1:
@@ -151,7 +152,7 @@ def embedding_numbers(model: XCEBRA, recording: Recording) -> dict[str, Any]:
 def training_numbers(history: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Losses and chance levels at some of the steps."""
     n = len(next(iter(history.values())))
-    steps = np.unique(np.linspace(0, n - 1, _MOST_STEPS).astype(int))
+    steps = evenly_spaced(np.arange(n), _MOST_STEPS)
     names = [key.removeprefix("loss/") for key in history if key.startswith("loss/")]
     return {
         "steps": (steps + 1).tolist(),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.caveats import XcebraWarning
 from xcebra.common.errors import InputTypeError
+from xcebra.data.epochs import evenly_spaced
 from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
 from xcebra.metrics import accuracy, auroc, r_squared
@@ -238,7 +239,7 @@ def samples_of(recording: Recording, most: int = SAMPLES) -> NDArray[np.int64]:
     """So many samples spread evenly over a recording's epochs."""
     times = recording.epochs.indices()
     n = len(times)
-    return times[np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))]
+    return evenly_spaced(times, min(n, most))
 
 
 def _of_model(item: Fit, model: XCEBRA, recording: Recording) -> dict[str, Any]:

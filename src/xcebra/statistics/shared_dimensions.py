@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.data.epochs import Epochs
+from xcebra.data.epochs import Epochs, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
 from xcebra.statistics.encoding_strength import smooth_functions
@@ -82,7 +82,7 @@ def _averages(recording: Recording, labels: Sequence[Label], epochs: Epochs) -> 
         size, starts = 1, times
     if len(starts) == 0:
         return np.empty((0, recording.n_neurons)), np.empty((0, 0))
-    starts = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_SAMPLES).astype(np.int64))]
+    starts = evenly_spaced(starts, _MOST_SAMPLES)
     rows = (starts[:, None] + np.arange(size)).ravel()
     x = recording.rows(rows).astype(np.float64).reshape(-1, size, recording.n_neurons).mean(axis=1)
     design = labels_design(labels, rows)

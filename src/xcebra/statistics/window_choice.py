@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.data.epochs import Epochs
+from xcebra.data.epochs import Epochs, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
 from xcebra.statistics.shared_dimensions import (
@@ -63,7 +63,7 @@ def choose_window(
     times = samples_with_labels(labels, epochs)
     if len(times) < 2 * STRETCHES or recording.n_neurons < 4 or len(allowed) < 2:
         return 1
-    times = times[np.unique(np.linspace(0, len(times) - 1, _MOST_SAMPLES).astype(np.int64))]
+    times = evenly_spaced(times, _MOST_SAMPLES)
     explained = shared_activity(recording, labels, times, allowed)
     alone = explained[1]
     best = max(explained.values())

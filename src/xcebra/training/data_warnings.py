@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Sequence
 
 from xcebra.caveats import OversampledWarning, RedundantLabelWarning, warn
-from xcebra.data.epochs import Epochs
+from xcebra.data.epochs import Epochs, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
-from xcebra.networks.decoder import spread
 from xcebra.statistics.significance import share_told
 
 _TOLD = 0.9
@@ -26,7 +25,7 @@ def warn_of_data(recording: Recording, epochs: Epochs, labels: Sequence[Label]) 
 
 
 def _warn_repeats(recording: Recording, epochs: Epochs) -> None:
-    times = spread(epochs, _MOST_LOOKED_AT)
+    times = evenly_spaced(epochs.indices(), _MOST_LOOKED_AT)
     times = times[times + 1 < epochs.stop_of(times)]
     if len(times) == 0:
         return
@@ -42,7 +41,7 @@ def _warn_repeats(recording: Recording, epochs: Epochs) -> None:
 
 
 def _warn_redundant(label: Label, source: Label, epochs: Epochs) -> None:
-    times = spread(epochs, _MOST_LOOKED_AT)
+    times = evenly_spaced(epochs.indices(), _MOST_LOOKED_AT)
     times = times[label.valid[times] & source.valid[times]]
     if len(times) < _LEAST_TOLD_FROM:
         return

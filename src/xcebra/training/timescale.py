@@ -104,7 +104,7 @@ def choose_offset(
     limit = _SHARE * math.log(n_negatives)
     longest = max(1, min(epochs.size // 500, int(np.median(epochs.lengths)) // 10))
     allowed = [k for k in OFFSETS if k <= longest]
-    allowed = [k for k in allowed if all(lasts(s, epochs, k) for s in signals)] or [1]
+    allowed = [k for k in allowed if all(outlasts_offset(s, epochs, k) for s in signals)] or [1]
     kept = [reliability(s, epochs, d) for s, d in series]
     for offset in allowed:
         found = [step_correlations(s, epochs, offset, d) for s, d in series]
@@ -114,7 +114,7 @@ def choose_offset(
     return allowed[-1]
 
 
-def lasts(series: Series, epochs: Epochs, offset: int) -> bool:
+def outlasts_offset(series: Series, epochs: Epochs, offset: int) -> bool:
     """Whether all columns but a few, noise set aside, are still like themselves so much later.
 
     Noise lowers correlations over one, two and more samples by one factor; see `reliability`.
