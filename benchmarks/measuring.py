@@ -1,4 +1,4 @@
-"""What the benchmarks share: clocks, and the versions that a result was made with."""
+"""What the benchmarks share: timing, and the versions that a result was made with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("xcebra", "cebra", "captum", "torch", "numba", "numpy", "scipy")
 
 
 def provenance() -> dict[str, Any]:
-    """Versions and machine."""
+    """Return the versions of packages and a description of the machine."""
     return {
         "made_with": {name: version(name) for name in PACKAGES},
         "machine": {
@@ -26,14 +26,14 @@ def provenance() -> dict[str, Any]:
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """Wall time of one call."""
+    """Wall time of one call in seconds."""
     started = time.perf_counter()
     call()
     return time.perf_counter() - started
 
 
 def matrix_product_share(call: Callable[[], Any], times: int = 10) -> float:
-    """Share of a call's time that torch spends in matrix products."""
+    """Share of the time of a call, over ``times`` calls, that torch spends in matrix products."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:

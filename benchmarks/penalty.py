@@ -1,4 +1,4 @@
-"""Exact penalty or random projections? Variance of the gradient, and what it costs."""
+"""Exact penalty or random projections: variance of the gradient, and time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from xcebra.networks.encoder import Encoder
 from xcebra.networks.jacobian import Linearised, linearise, penalty
 from xcebra.training.plan import make_plan
 
+# The batch size, and the number of batches. More batches estimate the variance more precisely.
 _BATCH = 1024
 _DRAWS = 60
 
@@ -32,7 +33,7 @@ def penalty_choice(recording: xcebra.Recording) -> dict[str, Any]:
     encoder = model.encoder_
     rng = np.random.default_rng(0)
     draws = [plan.training.draw(_BATCH, rng) for _ in range(_DRAWS)]
-    # The true gradient, as far as other samples tell it.
+    # An estimate of the true gradient from other batches.
     others = [plan.training.draw(_BATCH, rng) for _ in range(4 * _DRAWS)]
     exact_mean = torch.stack(
         [_gradient(encoder, recording, rows, None, 1) for rows in others]
@@ -73,9 +74,9 @@ def _gradient(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     encoder.zero_grad()
-    at = _linearised(encoder, recording, rows[: len(rows) // share])
-    penalty(at, projections, generator).backward()
-    # A bias of the last layer has no part in the Jacobian.
+    linearised = _linearised(encoder, recording, rows[: len(rows) // share])
+    penalty(linearised, projections, generator).backward()
+    # The bias of the last layer does not appear in the Jacobian, so it has no gradient.
     return torch.cat([p.grad.ravel() for p in encoder.parameters() if p.grad is not None])
 
 

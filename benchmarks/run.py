@@ -1,8 +1,8 @@
-"""Ours beside CEBRA 0.6.1 and Captum 0.9 on the same arrays, in one run: `make bench`.
+"""Compare our speed with CEBRA 0.6.1 and Captum 0.9 on the same arrays, in one run: `make bench`.
 
-A speed is a ratio of medians of calls that take turns. The table is printed, and everything
-measured is added to the files in ``results/speed``, a line a run, with the versions it was
-measured with.
+A speed is the ratio of the median times of calls that alternate. The table is printed. All
+measurements are added to the files in ``results/speed``, one line per run, with the versions of the
+packages.
 """
 
 from __future__ import annotations
@@ -42,26 +42,32 @@ N_TIMES, BATCH, N_LATENTS = 100_000, 5000, 6
 def side_by_side(
     ours: Callable[[], Any], theirs: Callable[[], Any], times: int, ours_each: int = 5
 ) -> dict[str, Any]:
-    """Median seconds of both sides, taking turns after a warm-up of each, and their ratio."""
+    """Median seconds of two functions that alternate after a warm-up, and their ratio.
+
+    In each of ``times`` rounds, ``theirs`` is called once and ``ours`` ``ours_each`` times.
+    """
     ours()
     theirs()
-    mine, other = [], []
+    our_seconds, their_seconds = [], []
     for _ in range(times):
-        other.append(seconds(theirs))
-        mine += [seconds(ours) for _ in range(ours_each)]
-    found = {"ours_s": statistics.median(mine), "cebra_s": statistics.median(other)}
-    ratios = sorted(theirs / found["ours_s"] for theirs in other)
+        their_seconds.append(seconds(theirs))
+        our_seconds += [seconds(ours) for _ in range(ours_each)]
+    medians = {
+        "ours_s": statistics.median(our_seconds),
+        "cebra_s": statistics.median(their_seconds),
+    }
+    ratios = sorted(theirs / medians["ours_s"] for theirs in their_seconds)
     return {
-        **found,
-        "ratio": found["cebra_s"] / found["ours_s"],
+        **medians,
+        "ratio": medians["cebra_s"] / medians["ours_s"],
         "ratio_range": [ratios[0], ratios[-1]],
-        "ours_all_s": mine,
-        "cebra_all_s": other,
+        "ours_all_s": our_seconds,
+        "cebra_all_s": their_seconds,
     }
 
 
 def bench_infonce() -> dict[str, Any]:
-    """Forward and backward of one loss at the paper's batch."""
+    """Forward and backward pass of one loss at the paper's batch size."""
     generator = torch.Generator().manual_seed(0)
     points = [torch.randn(BATCH, N_LATENTS, generator=generator).requires_grad_() for _ in range(3)]
 
@@ -72,20 +78,20 @@ def bench_infonce() -> dict[str, Any]:
         loss.backward()
         return float(loss.detach())
 
-    found = side_by_side(ours, lambda: cebra_side.infonce(*points), times=7)
-    found["loss_difference"] = abs(ours() - cebra_side.infonce(*points))
+    result = side_by_side(ours, lambda: cebra_side.infonce(*points), times=7)
+    result["loss_difference"] = abs(ours() - cebra_side.infonce(*points))
     with torch.no_grad():
         x, _, y = points
         matched = torch.zeros(BATCH)
         tiled(x, y, matched, True, False, True)
-        found["tiled_s"] = statistics.median(
+        result["tiled_s"] = statistics.median(
             seconds(lambda: tiled(x, y, matched, True, False, True)) for _ in range(5)
         )
-    return found
+    return result
 
 
 def bench_positives(recording: xcebra.Recording) -> dict[str, Any]:
-    """Label positives of one batch."""
+    """Sampling of the label positives of one batch."""
     labels = np.ascontiguousarray(recording.labels["z2"])
     rng = np.random.default_rng(0)
     started = time.perf_counter()
@@ -93,14 +99,14 @@ def bench_positives(recording: xcebra.Recording) -> dict[str, Any]:
     build = time.perf_counter() - started
     reference = rng.integers(len(labels), size=BATCH)
     theirs = cebra_side.LabelPositives(labels.astype(np.float32), seed=0)
-    found = side_by_side(
+    result = side_by_side(
         lambda: pairs.positives(reference, rng), lambda: theirs.sample(reference), times=3
     )
-    return {**found, "build_once_s": build}
+    return {**result, "build_once_s": build}
 
 
 def bench_step(recording: xcebra.Recording) -> dict[str, Any]:
-    """A whole training step at the paper's scale, hybrid, penalty on, by either recipe."""
+    """A whole hybrid training step with penalty at the paper's scale, for both recipes."""
     theirs = cebra_side.HybridTraining(
         recording.neural,
         recording.labels["z2"].astype(np.float32),
@@ -132,7 +138,7 @@ def bench_step(recording: xcebra.Recording) -> dict[str, Any]:
 
 
 def in_a_process(script: str, *arguments: str) -> dict[str, Any]:
-    """Run a measurement of memory where nothing else has used any."""
+    """Run a script in a new process, so that earlier work does not affect its use of memory."""
     output = subprocess.run(
         [sys.executable, str(HERE / script), *arguments],
         check=True,
@@ -143,7 +149,7 @@ def in_a_process(script: str, *arguments: str) -> dict[str, Any]:
 
 
 def bench_core() -> dict[str, Any]:
-    """Everything that training is made of."""
+    """Measure all parts of training."""
     recording = xcebra.datasets.synthetic(n_hidden=4, n_observed=2, n_steps=N_TIMES, seed=0)
     return {
         "setting": {"n_times": N_TIMES, "batch": BATCH, "n_latents": N_LATENTS, "n_neurons": 50},
@@ -157,13 +163,13 @@ def bench_core() -> dict[str, Any]:
 
 
 def bench_map_memory() -> dict[str, Any]:
-    """Maps of longer and longer recordings, each in a process of its own."""
+    """Maps of recordings of increasing length, each in its own process."""
     return {"rows": [in_a_process("scaling.py", "maps", str(10**e)) for e in (4, 5, 6)]}
 
 
-def report_map_memory(found: dict[str, Any]) -> None:
-    """Print what was measured."""
-    for row in found["rows"]:
+def report_map_memory(results: dict[str, Any]) -> None:
+    """Print the results of `bench_map_memory`."""
+    for row in results["rows"]:
         print(
             f"T = {row['n_times']:>9,}: map in {row['map_s']:6.1f} s, {row['extra_mb']:6.1f} MB "
             "at its peak"
@@ -171,7 +177,7 @@ def report_map_memory(found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Measure, write and print every part, or those named on the command line."""
+    """Measure, write and print all parts, or those named on the command line."""
     parts: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
         "core": (bench_core, report_core),
         "attribution": (bench_attribution, report_attribution),
@@ -179,15 +185,15 @@ def main() -> None:
     }
     for name in sys.argv[1:] or parts:
         measure, report = parts[name]
-        found = {**provenance(), **measure()}
+        results = {**provenance(), **measure()}
         with (RESULTS / f"{name}.jsonl").open("a") as file:
-            file.write(json.dumps(found) + "\n")
-        report(found)
+            file.write(json.dumps(results) + "\n")
+        report(results)
         print(f"added to results/speed/{name}.jsonl")
 
 
-def report_core(found: dict[str, Any]) -> None:
-    """Print what was measured."""
+def report_core(results: dict[str, Any]) -> None:
+    """Print the results of `bench_core`."""
     print(f"{'part':<34}{'ours':>12}{'CEBRA':>12}{'ratio':>9}")
     for key, name in (
         ("infonce", "InfoNCE, forward + backward"),
@@ -195,23 +201,25 @@ def report_core(found: dict[str, Any]) -> None:
         ("step, xcebra", "whole training step"),
         ("step, paper", "the same, the paper's recipe"),
     ):
-        row = found[key] if key in found else found["training_step"][key.removeprefix("step, ")]
+        row = (
+            results[key] if key in results else results["training_step"][key.removeprefix("step, ")]
+        )
         print(
             f"{name:<34}{row['ours_s'] * 1e3:>9.1f} ms{row['cebra_s'] * 1e3:>9.0f} ms"
             f"{row['ratio']:>8.0f}x"
         )
     shares = {
-        name: f"{r['matrix_product_share']:.0%}" for name, r in found["training_step"].items()
+        name: f"{r['matrix_product_share']:.0%}" for name, r in results["training_step"].items()
     }
     print(f"matrix products, share of our step: {shares}")
-    memory = found["infonce_memory"]
+    memory = results["infonce_memory"]
     print(f"InfoNCE at N = {memory['n']:,}: {memory['extra_mb']:.0f} MB extra at the peak")
-    for row in found["scaling"]:
+    for row in results["scaling"]:
         print(
             f"T = {row['n_times']:>9,}: step {row['step_ms']:6.1f} ms, {row['extra_mb']:6.1f} MB "
             f"at its peak; plan {row['plan_s']:.1f} s, file {row['file_mb']:.0f} MB"
         )
-    for row in found["penalty"]["estimators"]:
+    for row in results["penalty"]["estimators"]:
         print(
             f"penalty, {row['name']:<24}: +{row['extra_ms']:5.1f} ms a step, gradient variance "
             f"{row['variance']:.3g}, variance x seconds {row['variance_seconds']:.3g}"

@@ -1,4 +1,4 @@
-"""Steps at the paper's scale, and how time and memory grow with the recording."""
+"""Training steps at the paper's scale, and how time and memory grow with the recording."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from xcebra.training.plan import make_plan
 def paper_scale_step(
     recording: xcebra.Recording, recipe: RecipeName, batch_size: int
 ) -> Callable[[], dict[str, float]]:
-    """One hybrid training step after another, with the penalty at its full weight."""
+    """Return a function that makes one hybrid training step with the penalty at full weight."""
     model = xcebra.XCEBRA(
         label_dims={"z2": 2}, time_dims=4, recipe=recipe, batch_size=batch_size, random_state=0
     )
@@ -48,14 +48,14 @@ def paper_scale_step(
 
 
 def memory_mb(field: str) -> float:
-    """A line of this process's memory status, in MB (Linux)."""
+    """A field of this process's memory status, in MB (Linux only)."""
     rows = Path("/proc/self/status").read_text().splitlines()
     line = next(row for row in rows if row.startswith(f"{field}:"))
     return int(line.split()[1]) / 2**10
 
 
 class Peak:
-    """Most memory that no file backs, watched from another thread while a block runs."""
+    """Peak of anonymous memory (not backed by a file) in a with block, sampled by a thread."""
 
     def __enter__(self) -> Peak:
         self._running = True
@@ -75,7 +75,7 @@ class Peak:
 
 
 def measure_steps(n_times: int) -> dict[str, Any]:
-    """Time and memory of steps on a memory-mapped recording of a given length."""
+    """Time and memory of training steps on a memory-mapped recording of ``n_times`` samples."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "neural.npy"
         whole = xcebra.datasets.synthetic(n_hidden=4, n_observed=2, n_steps=n_times, seed=0)
@@ -103,7 +103,7 @@ def measure_steps(n_times: int) -> dict[str, Any]:
 
 
 def measure_memory(n: int) -> dict[str, Any]:
-    """Peak extra memory of one loss, forward and backward, at ``n`` references and negatives."""
+    """Peak extra memory of one loss, forward and backward, with ``n`` references and negatives."""
     small = torch.randn(64, 6)
     fused(small, small, torch.zeros(64), True, True, True)
     x, y, matched = torch.randn(n, 6), torch.randn(n, 6), torch.zeros(n)
@@ -113,7 +113,7 @@ def measure_memory(n: int) -> dict[str, Any]:
 
 
 def measure_maps(n_times: int) -> dict[str, Any]:
-    """Time and memory of a map over a memory-mapped recording, time not kept."""
+    """Time and memory of a map of a memory-mapped recording, without keeping single steps."""
     generator = torch.Generator().manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "neural.npy"

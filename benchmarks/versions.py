@@ -1,8 +1,8 @@
-"""How long a fit with its map and its test takes beside another version, turn about, as ratios.
+"""Time of a fit with its map and test, relative to another version of the package.
 
-``python benchmarks/versions.py FOLDER`` adds a line to ``results/speed/versions.jsonl``. FOLDER
-holds the package of the other version, as ``git worktree add`` makes it from an earlier commit:
-its ``src``.
+``python benchmarks/versions.py FOLDER`` adds a line to ``results/speed/versions.jsonl``. FOLDER is
+the folder ``src`` of the other version, for example in a copy of an earlier commit that
+``git worktree add`` made. The two versions run alternately.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from measuring import provenance
 
 RESULTS = Path(__file__).parents[1] / "results" / "speed" / "versions.jsonl"
 HERE = Path(__file__).parents[1] / "src"
+# Repetitions; the median of the ratios is reported.
 _TURNS = 3
-# Samples and neurons: as few as in a small recording, and the size of the paper's simulations.
+# Samples and neurons: the size of a small recording, and of the paper's simulations.
 _SIZES = {"10,000 x 15": (10_000, 15), "100,000 x 50": (100_000, 50)}
 _ONE_RUN = """
 import json, sys, time, warnings
@@ -38,7 +39,7 @@ print(json.dumps([fitted - started, time.perf_counter() - fitted]))
 
 
 def main() -> None:
-    """Time whole runs, each in a process of its own."""
+    """Time whole runs, each in its own process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("other", type=Path, help="folder of the other version's package")
     other = parser.parse_args().other.resolve()

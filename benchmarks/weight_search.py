@@ -1,5 +1,6 @@
-"""What it costs to look for the penalty's weight: fits with and without, turn about, as ratios.
+"""Time of fits with the automatic weight of the penalty, relative to a fixed weight.
 
+The two run alternately.
 ``python benchmarks/weight_search.py`` adds a line to ``results/speed/weight_search.jsonl``.
 """
 
@@ -14,11 +15,12 @@ from measuring import provenance, seconds
 import xcebra
 
 RESULTS = Path(__file__).parents[1] / "results" / "speed" / "weight_search.jsonl"
+# Repetitions; the median of the ratios is reported.
 _TURNS = 3
 
 
 def main() -> None:
-    """Time whole fits of recordings with 4, 6 and 9 factors."""
+    """Time whole fits to recordings with 4, 6 and 9 factors."""
     row = provenance()
     for d in (4, 6, 9):
         rec = xcebra.datasets.synthetic(n_hidden=d - 2, n_observed=2, seed=0)

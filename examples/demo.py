@@ -1,4 +1,4 @@
-"""Simulate a recording with known wiring, fit, attribute, and write scores, pictures and a page."""
+"""Simulate a recording, fit a model, make a map, and write scores, figures and a report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent.parent / "demo"
 
 
 def main() -> None:
-    """Run the demonstration from a recording to a page."""
+    """Run the demonstration from the recording to the report."""
     FOLDER.mkdir(exist_ok=True)
     rec = xcebra.datasets.synthetic(n_hidden=4, n_observed=2, n_steps=100_000, seed=0)
     print(f"simulated {rec.n_neurons} neurons over {rec.n_times:,} steps; z2 drives half of them")

@@ -1,8 +1,8 @@
-"""The paper's panels of real grid cells, on a file made in the format of the public ones.
+"""The paper's figure of real grid cells, on a simulated file in the format of the public ones.
 
-``python examples/grid_cells.py`` writes ``demo/rat_s_grid_modules_1.npz``, forty minutes of a rat
-that runs and never was, with cells that fire on a hexagonal grid and cells that fire at random, and
-does with it what ``xcebra reproduce grid-cells`` does with a recording that you have.
+``python examples/grid_cells.py`` writes ``demo/rat_s_grid_modules_1.npz``: forty minutes of a
+simulated rat, with cells that fire on a hexagonal grid and cells that fire at random. It then does
+what ``xcebra reproduce grid-cells`` does with a real recording.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ STEP = 0.01
 def write_recording(
     path: Path, *, seconds: float, n_grid: int, n_other: int, seed: int = 0
 ) -> GridCells:
-    """Write a file as the public ones are: grid cells first, then cells that fire at random."""
+    """Write a file in the public format: grid cells first, then cells that fire at random."""
     rng = np.random.default_rng(seed)
     t = BEGIN + np.arange(0, seconds, STEP)
     velocity = gaussian_filter1d(rng.standard_normal((len(t), 2)), 60, axis=0)
     velocity *= 0.3 / np.sqrt(np.square(velocity).sum(axis=1).mean())
-    # Reflected by the walls of the box.
+    # The path is reflected at the walls of the box.
     position = np.cumsum(STEP * velocity, axis=0) + BOX / 2
     position = np.abs(position % (2 * BOX) - BOX) - BOX / 2
     angles = np.deg2rad([0, 60, 120]) + TURN
@@ -54,7 +54,7 @@ def write_recording(
 
 
 def main() -> None:
-    """Make the file, and everything that is made of one."""
+    """Write the file, then its tables and figures."""
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / "rat_s_grid_modules_1.npz"
     data = write_recording(path, seconds=2400, n_grid=42, n_other=18)

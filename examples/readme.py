@@ -1,4 +1,4 @@
-"""The README's ten lines: they draw its first picture."""
+"""The example of the README, which draws its first figure."""
 
 import xcebra
 

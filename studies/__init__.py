@@ -1,6 +1,7 @@
-"""Studies of what the package says of its own maps, on recordings with known wiring.
+"""Studies of the method on simulated recordings, where the connected neurons are known.
 
-Each module is one question: ``python -m studies.penalty`` fits what has no row yet in
-``results/studies/`` and tells the answer, which the documentation includes; ``table`` after it
-tells the answer alone, from the rows there.
+Each module answers one question. ``python -m studies.penalty`` runs the fits that have no row yet
+in ``results/studies/``, prints the answer and writes it to the file that the documentation
+includes. ``python -m studies.penalty table`` runs nothing, and makes the answer from the rows that
+are finished.
 """

@@ -1,8 +1,8 @@
 """Is the default map as good on simulations as that of version 0.3?
 
-The crossed gradient, the default, beside the decoder gradient, the default until 0.3, of the same
-fits. Rows of the harder table and cells of the paper's Tables 1 and 2, dataset seeds 0 to 2. The
-test counts connections of the factor attributed.
+Compares the crossed gradient, which is the default, with the decoder gradient, which was the
+default until 0.3, on the same fits. The recordings are some of the harder table and of the paper's
+Tables 1 and 2, dataset seeds 0 to 2. The test calls neurons connected to the attributed factor.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ ITEMS = [
 
 
 def measure(item: Fit) -> dict[str, Any]:
-    """AuROC of both maps, entry by entry and neuron by neuron, and what the test calls."""
+    """Measure auROC of both maps, by entry and by neuron, and count the neurons that are called."""
     rec = xcebra.datasets.synthetic(
         n_hidden=item.n_hidden,
         n_observed=item.n_observed,
@@ -100,7 +100,7 @@ def measure(item: Fit) -> dict[str, Any]:
         started = time.perf_counter()
         maps = {"crossed": model.attribute(rec.neural, label, test=True)}
         seconds["test"] = time.perf_counter() - started
-        warned = sorted({each.category.__name__ for each in caught})
+        warned = sorted({warning.category.__name__ for warning in caught})
         maps["decoder"] = model.attribute(rec.neural, method=MAPS["decoder"])
     called = maps["crossed"].connections[block].significant()
     return {
@@ -120,7 +120,7 @@ def measure(item: Fit) -> dict[str, Any]:
 
 
 def answer(rows: Sequence[Row]) -> str:
-    """Mean over recordings, a line for each kind."""
+    """Mean over recordings, one line per kind of recording."""
     lines = [
         "| recording | crossed gradient (default) | decoder gradient | connected, called | "
         "unconnected, called | warned | n |",

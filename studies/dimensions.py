@@ -1,8 +1,8 @@
-"""Does the search for dimensions find as many latents as there are factors?
+"""Does the search for dimensions choose as many latents as there are factors?
 
-A recording of 100,000 samples with 3 observed and 3 hidden factors, dataset seed 20; from 2
-to 5 latents for each, three fits to a pair of numbers. Finished pairs are kept in
-``results/studies/dimensions``, a folder to a recording.
+The recording has 100,000 samples, 3 observed and 3 hidden factors (dataset seed 20). The search
+tries 2 to 5 latents for each, with three fits per pair of numbers. Finished pairs are kept in
+``results/studies/dimensions``, one folder per recording.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def search(
     seeds: int = 3,
     **settings: Any,
 ) -> DimensionChoice:
-    """Search on one recording, or go on with a search."""
+    """Search on one recording, or continue a search that was interrupted."""
     rec = xcebra.datasets.synthetic(n_hidden=3, n_observed=3, n_steps=n_steps, seed=seed)
     return select_dimensions(
         rec,
@@ -45,30 +45,39 @@ def search(
 
 
 def answer(choices: dict[int, DimensionChoice]) -> str:
-    """What was chosen on each recording, beside how well fits agree with as many as there are."""
+    """The choice on each recording, and the agreement of fits there and with the true numbers."""
     lines = ["| dataset seed | label (3) | time (3) | agreement there | with 3 + 3 |"]
     lines.append("|---|---|---|---|---|")
     for seed, choice in choices.items():
         chosen = choice.candidates.index((choice.label_dims, choice.time_dims))
         true = choice.candidates.index((3, 3))
-        there, truly = (f"{choice.mean[at]:.3f} ± {choice.error[at]:.3f}" for at in (chosen, true))
-        lines.append(f"| {seed} | {choice.label_dims} | {choice.time_dims} | {there} | {truly} |")
+        chosen_text, true_text = (
+            f"{choice.mean[i]:.3f} ± {choice.error[i]:.3f}" for i in (chosen, true)
+        )
+        lines.append(
+            f"| {seed} | {choice.label_dims} | {choice.time_dims} | {chosen_text} | {true_text} |"
+        )
     return "\n".join(lines)
 
 
 def table(choice: DimensionChoice) -> str:
-    """Agreement by latents of the label (down) and of time (across)."""
-    deep = sorted({time for _, time in choice.candidates})
-    lines = ["| label \\ time | " + " | ".join(map(str, deep)) + " |", "|---|" + "---|" * len(deep)]
+    """Agreement of fits by number of label latents (rows) and time latents (columns)."""
+    time_dims = sorted({time for _, time in choice.candidates})
+    lines = [
+        "| label \\ time | " + " | ".join(map(str, time_dims)) + " |",
+        "|---|" + "---|" * len(time_dims),
+    ]
     means = dict(zip(choice.candidates, np.round(choice.mean, 3), strict=True))
-    for wide in dict.fromkeys(label for label, _ in choice.candidates):
+    for label_dims in dict.fromkeys(label for label, _ in choice.candidates):
         lines.append(
-            f"| {wide} | " + " | ".join(f"{means[wide, time]:.3f}" for time in deep) + " |"
+            f"| {label_dims} | "
+            + " | ".join(f"{means[label_dims, time]:.3f}" for time in time_dims)
+            + " |"
         )
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    found = {seed: search(seed, RESULTS / "dimensions" / str(seed)) for seed in SEEDS}
-    tables = [f"Dataset seed {seed}:\n\n{table(choice)}" for seed, choice in found.items()]
-    tell("dimensions", "\n\n".join([answer(found), *tables]), f"{len(found)} recordings")
+    choices = {seed: search(seed, RESULTS / "dimensions" / str(seed)) for seed in SEEDS}
+    tables = [f"Dataset seed {seed}:\n\n{table(choice)}" for seed, choice in choices.items()]
+    tell("dimensions", "\n\n".join([answer(choices), *tables]), f"{len(choices)} recordings")

@@ -1,7 +1,7 @@
-"""Does the gate keep out labels that have nothing to do with the neurons, and let in those that do?
+"""Is the verdict "learned" given to related labels, and withheld from unrelated ones?
 
-Recordings of 100,000 samples, dataset seeds 20 to 39, each fitted with its own label and with that
-of another recording: the same kind of walk, which the neurons never saw.
+Recordings of 100,000 samples, dataset seeds 20 to 39. Each is fitted with its own label and with
+the label of another recording, which has the same statistics but is unrelated to the neurons.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from studies.study import run
 from xcebra.caveats import XcebraWarning
 from xcebra.sweep import Row
 
-# Labels of other recordings have seeds this much higher.
+# The seed of the other recording is larger by this number.
 APART = 1000
 
 
 @dataclass(frozen=True)
 class Fit:
-    """One recording, with its own label or another's."""
+    """One recording, with its own label or the label of another recording."""
 
     seed: int
     related: bool
@@ -37,7 +37,7 @@ ITEMS = [Fit(seed, related) for seed in range(20, 40) for related in (False, Tru
 
 
 def measure(item: Fit) -> dict[str, Any]:
-    """Fit, and tell the verdict."""
+    """Fit the model and return the verdict on the label."""
     simulate = partial(xcebra.datasets.synthetic, n_hidden=4, n_observed=2, n_steps=item.n_steps)
     rec = simulate(seed=item.seed)
     label = (rec if item.related else simulate(seed=item.seed + APART)).labels["z2"]
@@ -57,7 +57,7 @@ def measure(item: Fit) -> dict[str, Any]:
 
 
 def answer(rows: Sequence[Row]) -> str:
-    """How many pass, and the effects they have."""
+    """Number of labels that are learned, and the range of effects and p-values."""
     lines = ["| samples | label | passed | effect | p |", "|---|---|---|---|---|"]
     for n_steps in sorted({row["item"]["n_steps"] for row in rows}, reverse=True):
         for related in (False, True):
@@ -68,8 +68,8 @@ def answer(rows: Sequence[Row]) -> str:
             ]
             if not group:
                 continue
-            effect, p = ([found[key] for found in group] for key in ("effect", "p_value"))
-            passed = sum(found["learned"] is True for found in group)
+            effect, p = ([result[key] for result in group] for key in ("effect", "p_value"))
+            passed = sum(result["learned"] is True for result in group)
             lines.append(
                 f"| {n_steps:,} | {'its own' if related else 'of another'} | {passed} of "
                 f"{len(group)} | {np.min(effect):.2f} to {np.max(effect):.2f} | {np.min(p):.3f} to "

@@ -1,9 +1,9 @@
-"""Why does the inverse of the encoder miss cells that the decoder finds?
+"""Why does the inverted gradient miss cells that the decoder gradient finds?
 
-Simulated cells, dataset seeds 0 to 2. Speed cells differ in the speed above which they begin to
-fire; those that begin late tell nothing that others do not tell. Models with a block for speed
-alone, for every label, and for time as well; of rates, and of spike counts, whose noise makes every
-cell worth reading.
+Simulated cells, dataset seeds 0 to 2. Speed cells differ in the speed above which they fire. Cells
+with a high threshold add no information to that of other speed cells. The models have a block for
+speed only, for every label, or for every label and time. They are fitted to rates, and to spike
+counts, where every cell is useful to the encoder because of the noise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAPS: dict[str, dict[str, Any]] = {
     "inverse": {"method": "inverted-gradient", "basis": "raw", "smooth": 1},
     "decoder": {"method": "decoder-gradient", "basis": "sparse"},
 }
-# Cells by the share of time in which they fire.
+# Groups of cells, by the share of time in which they fire.
 SHARES = ((0.0, 0.5), (0.5, 0.8), (0.8, 1.01))
 
 
@@ -54,15 +54,15 @@ ITEMS = [Fit(seed, *model) for seed in range(3) for model in MODELS]
 
 
 def measure(item: Fit) -> dict[str, Any]:
-    """Scores for speed: how they tell its cells from others, and how large they are."""
-    made: dict[str, Any] = {"n_cells": item.n_cells, "n_steps": item.n_steps}
-    rec = xcebra.datasets.navigation(item.seed, counts=item.counts, **made)
+    """Fit, and measure auROC and the size of the scores for speed."""
+    size: dict[str, Any] = {"n_cells": item.n_cells, "n_steps": item.n_steps}
+    rec = xcebra.datasets.navigation(item.seed, counts=item.counts, **size)
     truth = rec.ground_truth["speed"]
-    fires = (xcebra.datasets.navigation(item.seed, **made).neural > 0).mean(axis=0)
+    fires = (xcebra.datasets.navigation(item.seed, **size).neural > 0).mean(axis=0)
     model = xcebra.XCEBRA(
         time_dims=item.time_dims, steps=item.steps, random_state=0, progress=False
     )
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", XcebraWarning)
         model.fit(rec, label=list(item.labels))
@@ -70,17 +70,19 @@ def measure(item: Fit) -> dict[str, Any]:
         for name, options in MAPS.items():
             amap = model.attribute(rec, every=10, **options)
             score = amap.block(block)
-            within = [truth & (fires >= low) & (fires < high) for low, high in SHARES]
-            found[name] = {
+            groups = [truth & (fires >= low) & (fires < high) for low, high in SHARES]
+            results[name] = {
                 "auroc": float(auroc(amap, truth, block=block, score="block")),
-                "cells": [float(np.median(score[of])) if of.any() else None for of in within],
+                "cells": [
+                    float(np.median(score[group])) if group.any() else None for group in groups
+                ],
                 "others": [float(q) for q in np.quantile(score[~truth], (0.5, 0.95))],
             }
-    return found
+    return results
 
 
 def answer(rows: Sequence[Row]) -> str:
-    """For each model: auROC of speed, and median scores as multiples of those of other cells."""
+    """auROC of speed for each model, and median scores relative to those of other cells."""
     heads = [f"fire {low:.0%} to {min(high, 1):.0%} of the time" for low, high in SHARES]
     lines = [
         "| activity | blocks | map | auROC (range) | " + " | ".join(heads) + " |",
@@ -92,14 +94,16 @@ def answer(rows: Sequence[Row]) -> str:
             continue
         blocks = ", ".join([*labels, *(["time"] if time_dims else [])])
         for name in MAPS:
-            scores = [each[name]["auroc"] for each in group]
+            scores = [result[name]["auroc"] for result in group]
             ratios = [
                 _median([g[name]["cells"][i] for g in group], [g[name]["others"][0] for g in group])
                 for i in range(len(SHARES))
             ]
-            told = f"{np.mean(scores):.3f} ({min(scores):.3f} to {max(scores):.3f})"
+            auroc_text = f"{np.mean(scores):.3f} ({min(scores):.3f} to {max(scores):.3f})"
             kind = "counts" if counts else "rates"
-            lines.append(f"| {kind} | {blocks} | {name} | {told} | " + " | ".join(ratios) + " |")
+            lines.append(
+                f"| {kind} | {blocks} | {name} | {auroc_text} | " + " | ".join(ratios) + " |"
+            )
     lines += [
         "",
         "auROC of speed, one score per neuron, mean over recordings. To the right, the median "

@@ -1,7 +1,7 @@
-"""Does the weight that a fit finds for itself do as well as the best of a grid?
+"""Is the automatic weight of the penalty as good as the best weight of a grid?
 
-Recordings of 100,000 samples with 2 observed factors and 2, 4 or 7 hidden ones, dataset seeds 0 to
-2, fitted with each weight of the grid and with ``"auto"``.
+Recordings of 100,000 samples with 2 observed and 2, 4 or 7 hidden factors, dataset seeds 0 to 2.
+Each is fitted with every weight of the grid and with ``"auto"``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ITEMS = [Fit(d, seed, weight) for seed in range(3) for d in (4, 6, 9) for weight
 
 
 def measure(item: Fit) -> dict[str, Any]:
-    """Fit, and score the maps of the label's block."""
+    """Fit, and measure auROC of the maps for the label's block."""
     rec = xcebra.datasets.synthetic(
         n_hidden=item.d - 2, n_observed=2, n_steps=item.n_steps, seed=item.seed
     )
@@ -59,11 +59,11 @@ def measure(item: Fit) -> dict[str, Any]:
         warnings.simplefilter("ignore", XcebraWarning)
         model.fit(rec.neural, rec.labels["z2"])
         seconds = time.perf_counter() - started
-        shown = rec.neural[:: max(1, item.n_steps // 10_000)]
+        neural = rec.neural[:: max(1, item.n_steps // 10_000)]
         maps = {
             name: [
                 auroc(
-                    model.attribute(shown, **options),
+                    model.attribute(neural, **options),
                     rec.ground_truth,
                     block="label",
                     factor="z2",
@@ -83,7 +83,7 @@ def measure(item: Fit) -> dict[str, Any]:
 
 
 def answer(rows: Sequence[Row]) -> str:
-    """Mean auROC of each weight, for each kind of map."""
+    """Mean auROC for each weight and each kind of map."""
     lines = ["| map | " + " | ".join(WEIGHTS) + " |", "|---|" + "---|" * len(WEIGHTS)]
     for name in MAPS:
         cells = []
@@ -91,9 +91,9 @@ def answer(rows: Sequence[Row]) -> str:
             group = [r["found"]["auroc"][name][0] for r in rows if r["item"]["weight"] == weight]
             cells.append(interval(group) if len(group) > 1 else "")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    found = [r["found"]["weight"] for r in rows if r["item"]["weight"] == "auto"]
-    if found:
-        lines += ["", f"Weights found: {min(found):.3f} to {max(found):.3f}."]
+    weights = [r["found"]["weight"] for r in rows if r["item"]["weight"] == "auto"]
+    if weights:
+        lines += ["", f"Weights found: {min(weights):.3f} to {max(weights):.3f}."]
     return "\n".join(lines)
 
 

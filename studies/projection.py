@@ -1,8 +1,8 @@
-"""What the projection on principal components does for the supervised baseline, and the penalty.
+"""Effect of the projection on principal components, and of the penalty, on the supervised baseline.
 
-Supervised training (d = 6 and 9, dataset seeds 120 and 121, not used for any result), with and
-without projection, with and without penalty: auROC of the gradient and of the inverted gradient,
-entry by entry. Rows go to ``results/studies/projection.jsonl``.
+Supervised training (d = 6 and 9, dataset seeds 120 and 121, which are not used for any result),
+with and without projection, with and without penalty. Measures auROC by entry of the gradient, the
+inverted gradient and feature ablation. Rows are written to ``results/studies/projection.jsonl``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "studies" / "projection.jsonl"
 
 
 def main() -> None:
-    """Measure and write all rows anew."""
+    """Run all fits, and overwrite the file of rows."""
     warnings.simplefilter("ignore", XcebraWarning)
     usual = settings.RECIPES["xcebra"]
     rows = []

@@ -1,7 +1,8 @@
-"""What the defaults reach on data with known wiring, and whether unrelated labels are refused.
+"""Quality of the default maps on simulated data, and verdicts on unrelated labels.
 
-Dataset seeds 0 to 2, none of them used to choose a default. Finished rows are kept in
-``results/studies/quality.jsonl``; a run that was stopped goes on with the missing ones.
+Related labels use dataset seeds 0 to 2, unrelated ones 0 to 4; none of them was used to choose a
+default. Finished rows are kept in ``results/studies/quality.jsonl``; a run that was interrupted
+continues with the missing rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SETTING: dict[str, Any] = {"n_hidden": 4, "n_observed": 2, "n_steps": 100_000}
 
 
 def related(seed: int) -> dict[str, Any]:
-    """Fit the recording's own label with defaults, and score embedding and map."""
+    """Fit with the recording's own label and default settings; score the embedding and the maps."""
     rec = xcebra.datasets.synthetic(**SETTING, seed=seed)
     model = xcebra.XCEBRA(label_dims=2, time_dims=4, random_state=seed, progress=False)
     started = time.perf_counter()
@@ -52,7 +53,7 @@ def related(seed: int) -> dict[str, Any]:
 
 
 def unrelated(seed: int) -> dict[str, Any]:
-    """Fit a Brownian path that has nothing to do with the neurons."""
+    """Fit with the label of another recording, a random path unrelated to the neurons."""
     rec = xcebra.datasets.synthetic(**SETTING, seed=seed)
     other = xcebra.datasets.synthetic(**SETTING, seed=seed + 50)
     model = xcebra.XCEBRA(label_dims=2, time_dims=4, random_state=seed, progress=False)
@@ -69,7 +70,7 @@ def unrelated(seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run what is missing and print all rows."""
+    """Run the missing fits and print their rows."""
     work = [("related", seed) for seed in range(3)] + [("unrelated", seed) for seed in range(5)]
     made_with = {name: version(name) for name in ("xcebra", "torch", "numpy", "numba")}
     rows = []
@@ -79,10 +80,10 @@ def main() -> None:
     for case, seed in work:
         if (case, seed) not in done:
             measured = related(seed) if case == "related" else unrelated(seed)
-            found = {"case": case, "seed": seed, "made_with": made_with, **measured}
+            row = {"case": case, "seed": seed, "made_with": made_with, **measured}
             with RESULTS.open("a") as file:
-                file.write(json.dumps(found) + "\n")
-            print(json.dumps({k: v for k, v in found.items() if k != "made_with"}))
+                file.write(json.dumps(row) + "\n")
+            print(json.dumps({k: v for k, v in row.items() if k != "made_with"}))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What makes the recipe: one choice at a time changed, on recordings not used for any result.
+"""How each choice of the recipe matters: variants that change one choice at a time.
 
-Every variant is fitted to the same recordings (dataset seeds 100 and above). Finished rows are kept
-in ``results/studies/recipe.jsonl``; a run that was stopped goes on with the missing ones.
-``python -m studies.recipe [VARIANT ...]`` runs all or some; ``table`` in place of variants
-prints the table of ``docs/recipe.md`` from the committed rows.
+Every variant is fitted to the same recordings (dataset seeds 100 and above, which are not used for
+any result). Finished rows are kept in ``results/studies/recipe.jsonl``; a run that was interrupted
+continues with the missing rows. ``python -m studies.recipe [VARIANT ...]`` runs all variants or
+those that are named. ``python -m studies.recipe table`` prints the table of ``docs/recipe.md`` from
+the committed rows.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from xcebra.training import settings, timescale
 
 RESULTS = RowFile(Path(__file__).parents[1] / "results" / "studies" / "recipe.jsonl")
 
-# Recordings by name: what makes them, and the dataset seeds.
+# Recordings by name: the arguments of `xcebra.datasets.synthetic`, and the dataset seeds.
 RECORDINGS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "d = 9": ({"n_hidden": 7, "n_observed": 2}, (112, 113)),
     "noisy": ({"n_hidden": 4, "n_observed": 2, "correlation": 0.7, "noise": 0.5}, (114, 115)),
@@ -50,7 +51,7 @@ class Try:
 
 
 def recipe(**changes: Any) -> Callable[[], Any]:
-    """Other numbers in the recipe."""
+    """Return a context in which some settings of the recipe are changed."""
 
     @contextmanager
     def changed() -> Iterator[None]:
@@ -66,7 +67,10 @@ def recipe(**changes: Any) -> Callable[[], Any]:
 
 
 def patched(module: Any, name: str, value: Any) -> Callable[[], Any]:
-    """Another function or constant in place of one of ours."""
+    """Return a context in which a function or constant of a module is replaced.
+
+    If ``value`` is callable, it is called with the original and returns the replacement.
+    """
 
     @contextmanager
     def changed() -> Iterator[None]:
@@ -81,7 +85,7 @@ def patched(module: Any, name: str, value: Any) -> Callable[[], Any]:
 
 
 def averaged(share: float) -> Callable[[Any], Any]:
-    """Weights averaged over the last share of the steps, taken over at the end."""
+    """Replace the final weights by their mean over the last share of the training steps."""
 
     def wrap(take_step: Any) -> Any:
         mean: dict[str, Any] = {"n": 0}
@@ -108,22 +112,22 @@ def averaged(share: float) -> Callable[[Any], Any]:
 
 
 def optimised(make: Callable[[Any, float], torch.optim.Optimizer]) -> Callable[[Any], Any]:
-    """Another optimiser."""
+    """Train with another optimiser."""
 
     def wrap(new_state: Any) -> Any:
-        def made(net: Any, config: Any) -> Any:
+        def new_state_with_optimizer(net: Any, config: Any) -> Any:
             state = new_state(net, config)
             state.learner.optimizer = make(net.network.parameters(), config.learning_rate)
             return state
 
-        return made
+        return new_state_with_optimizer
 
     return wrap
 
 
 def scaled_temperature(factor: float) -> Callable[[Any], Any]:
-    """The chosen temperature times a factor."""
-    return lambda choose: lambda *given: factor * choose(*given)
+    """Multiply the chosen temperature by a factor."""
+    return lambda choose: lambda *args: factor * choose(*args)
 
 
 VARIANTS: dict[str, Callable[[], Any]] = {
@@ -168,7 +172,9 @@ VARIANTS: dict[str, Callable[[], Any]] = {
     "weights averaged over the last fifth": patched(training, "take_step", averaged(0.2)),
     "encoder half as wide": patched(encoder, "WIDTHS", (15, 15, 5)),
     "encoder twice as wide": patched(encoder, "WIDTHS", (60, 60, 20)),
-    "decoder sees its own sample": patched(decoder, "lasts", lambda _: lambda *given: False),
+    "decoder sees its own sample": patched(
+        decoder, "outlasts_samples", lambda _: lambda *args: False
+    ),
     "decoder half as wide": patched(decoder, "WIDTH", 96),
     "decoder twice as wide": patched(decoder, "WIDTH", 384),
     "decoder 750 steps": recipe(decoder_steps=750),
@@ -184,7 +190,7 @@ MAPS: dict[str, dict[str, Any]] = {
 
 
 def measure(item: Try) -> dict[str, Any]:
-    """Fit a variant and score its maps of z2."""
+    """Fit a variant, and measure auROC of its maps for z2."""
     data, _ = RECORDINGS[item.recording]
     rec = xcebra.datasets.synthetic(**data, seed=item.seed)
     model = xcebra.XCEBRA(
@@ -194,22 +200,22 @@ def measure(item: Try) -> dict[str, Any]:
         warnings.simplefilter("ignore", XcebraWarning)
         started = time.perf_counter()
         model.fit(rec.neural, rec.labels["z2"])
-        found: dict[str, Any] = {"fit_s": round(time.perf_counter() - started, 1)}
-        found["time_offset"] = model.config_["time_offset"]
-        found["temperature"] = model.config_["temperature"]
-        found["r2"] = model.score(rec.neural, rec.labels["z2"])
-        shown = rec.neural[:: max(1, len(rec.neural) // 10_000)]
+        results: dict[str, Any] = {"fit_s": round(time.perf_counter() - started, 1)}
+        results["time_offset"] = model.config_["time_offset"]
+        results["temperature"] = model.config_["temperature"]
+        results["r2"] = model.score(rec.neural, rec.labels["z2"])
+        neural = rec.neural[:: max(1, len(rec.neural) // 10_000)]
         for name, options in MAPS.items():
-            amap = model.attribute(shown, **options)
-            found[name] = [
+            amap = model.attribute(neural, **options)
+            results[name] = [
                 auroc(amap, rec.ground_truth, block="label", factor="z2", score=score)
                 for score in ("entries", "block")
             ]
-    return found
+    return results
 
 
 def items(variants: list[str]) -> list[Try]:
-    """All the work, in the order given: variants, or ``variant@recording`` for one recording."""
+    """Return the items of the variants in order; ``variant@recording`` selects one recording."""
     return [
         Try(variant.split("@")[0], name, seed)
         for variant in variants
@@ -238,15 +244,15 @@ def table() -> None:
 
 
 def _cell(group: list[dict[str, Any]]) -> str:
-    """Inverted gradient / decoder gradient (R^2), means over recordings."""
+    """Mean auROC of the inverted gradient / decoder gradient (R^2) over recordings."""
     inverted, ours = (
-        np.mean([found[key][0] for found in group]) for key in ("inverted", "decoder, sparse")
+        np.mean([result[key][0] for result in group]) for key in ("inverted", "decoder, sparse")
     )
-    return f"{inverted:.3f} / {ours:.3f} ({np.mean([found['r2'] for found in group]):.3f})"
+    return f"{inverted:.3f} / {ours:.3f} ({np.mean([result['r2'] for result in group]):.3f})"
 
 
 def main() -> None:
-    """Run what is missing, or print the ``table`` of what was run."""
+    """Run the missing items, or print the table of the finished ones."""
     asked = sys.argv[1:]
     if asked == ["table"]:
         table()

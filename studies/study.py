@@ -1,4 +1,4 @@
-"""What all studies share: recordings fitted side by side, rows kept, the answer printed."""
+"""What all studies share: run the items, keep the rows, and print the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,20 @@ RESULTS = Path(__file__).parents[1] / "results" / "studies"
 def run(
     name: str, work: Work, items: Sequence[Any], answer: Callable[[Sequence[Row]], str]
 ) -> None:
-    """Do what is missing, unless asked for the ``table`` alone, and tell the answer."""
+    """Run the missing items of a study, then print and write its answer.
+
+    With the command-line argument ``table``, nothing is run.
+
+    Parameters
+    ----------
+    name : str
+        Name of the files in ``results/studies``.
+    work : callable
+        Measures one item.
+    items : sequence
+    answer : callable
+        Makes the answer from the finished rows, in Markdown.
+    """
     rows = RowFile(RESULTS / f"{name}.jsonl")
     if sys.argv[1:] == ["table"]:
         done = list(rows.finished(items).values())
@@ -29,13 +42,13 @@ def run(
 
 
 def tell(name: str, answer: str, extent: str) -> None:
-    """Print an answer, and keep it for the documentation."""
+    """Print an answer, and write it to the file that the documentation includes."""
     text = f"{answer}\n\nMade with xcebra {version('xcebra')}: {extent}.\n"
     (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
     print(text)
 
 
 def interval(values: Sequence[float]) -> str:
-    """Mean and half the width of its 95 % interval."""
+    """Format the mean and half the width of its 95 % interval (Student's t)."""
     half = student_t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     return f"{np.mean(values):.4f} ± {half:.4f}"

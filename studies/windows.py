@@ -1,8 +1,8 @@
-"""What does a window add where single bins hold few spikes?
+"""How much does a window help if single bins contain few spikes?
 
 Simulated cells, 25 of each kind, dataset seeds 0 to 2: spike counts in 50,000 bins of 20 ms. One
-model with a block for each label, fitted to the first four fifths; each label is decoded from its
-block on the last fifth, by 20 nearest neighbours.
+model with a block for each label is fitted to the first four fifths of the recording. Each label is
+decoded from its block on the last fifth, by 20 nearest neighbours.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LABELS = ("position", "heading", "speed")
 
 @dataclass(frozen=True)
 class Fit:
-    """One recording, read through one window."""
+    """One recording and one window size."""
 
     seed: int
     window: int
@@ -42,7 +42,7 @@ ITEMS = [Fit(seed, window) for seed in range(3) for window in WINDOWS]
 
 
 def measure(item: Fit) -> dict[str, Any]:
-    """Decode later time, and score the default map."""
+    """Decode the labels on later time, and measure auROC of the default map."""
     rec = xcebra.datasets.navigation(
         item.seed, n_cells=item.n_cells, n_steps=item.n_steps, interval=0.02, counts=True
     )

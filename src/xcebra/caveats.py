@@ -1,4 +1,4 @@
-"""Warning categories: every warning the package gives can be silenced by its class."""
+"""Categories of warnings, so that each kind of warning can be filtered by its class."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 
 
 class XcebraWarning(UserWarning):
-    """Parent of every warning given by this package.
+    """Base class of all warnings of this package.
 
     Parameters
     ----------
@@ -21,65 +21,65 @@ class XcebraWarning(UserWarning):
 
 
 class SilentNeuronWarning(XcebraWarning):
-    """Some neurons never change; they are kept and score exactly zero."""
+    """The activity of some neurons is constant; they stay in the map with a score of zero."""
 
 
 class ShortRecordingWarning(XcebraWarning):
-    """Epochs were dropped, nothing could be held out, or batches hold most of the recording."""
+    """Epochs were left out, nothing could be held out, or a batch holds most of the recording."""
 
 
 class MissingLabelWarning(XcebraWarning):
-    """Some label samples are NaN and take no part in that label's pairs."""
+    """Some samples of a label are NaN; they are not used in the pairs of that label."""
 
 
 class LabelKindWarning(XcebraWarning):
-    """The kind of a label with whole numbers was assumed."""
+    """The kind of a label was guessed from its values."""
 
 
 class InterruptedFitWarning(XcebraWarning):
-    """Training was stopped by the user; what was learned is kept."""
+    """Training was stopped by the user; the model keeps what it has learned."""
 
 
 class UnlearnedLabelWarning(XcebraWarning):
-    """A map is asked for a block whose objective was not learned better than chance."""
+    """A map was requested for a block whose objective was not learned better than chance."""
 
 
 class SparseBasisWarning(XcebraWarning):
-    """Too few neurons are unconnected to tell how correlated factors were mixed."""
+    """Too few neurons are unconnected to determine the mixture of correlated factors."""
 
 
 class MissingFactorWarning(XcebraWarning):
-    """The neurons share activity that the embedding does not hold."""
+    """The neurons share activity that the embedding does not hold: a factor may be missing."""
 
 
 class DuplicateNeuronWarning(XcebraWarning):
-    """Some neurons are nearly the same: what they carry is shared out among them at will."""
+    """Some neurons are nearly identical, so that the map divides their score arbitrarily."""
 
 
 class RedundantLabelWarning(XcebraWarning):
-    """One label can be told from another: their maps cannot be told apart."""
+    """One label can be predicted from another, so that their maps cannot be distinguished."""
 
 
 class OversampledWarning(XcebraWarning):
-    """Most samples are the same as the one before."""
+    """Most samples are identical to the sample before them."""
 
 
 class CollapsedEmbeddingWarning(XcebraWarning):
-    """Some directions of a block hold nothing."""
+    """A block does not vary in some of its directions."""
 
 
 class SaturatedOutputWarning(XcebraWarning):
-    """Latents lie at the bound of the encoder's outputs, where it no longer follows the neurons."""
+    """Latents are at the limit of the encoder's output, where they no longer follow the neurons."""
 
 
 class IllConditionedWarning(XcebraWarning):
-    """Inverses of the encoder's Jacobian magnify its errors."""
+    """The encoder's Jacobian is ill-conditioned, so that its inverse amplifies errors."""
 
 
 class DisagreementWarning(XcebraWarning):
-    """A map and an encoding model of the label alone rank the neurons in opposite ways."""
+    """A map and an encoding model of the label alone rank the neurons in opposite order."""
 
 
 def warn(message: str, category: type[XcebraWarning], *arguments: str) -> None:
-    """Give a warning of one of the categories above; ``arguments`` are those it is about."""
+    """Issue a warning of a category; ``arguments`` are those that the message advises to change."""
     warnings.warn(category(message, arguments), stacklevel=3)

@@ -1,4 +1,4 @@
-"""XCEBRA: the scikit-learn face of the method."""
+"""XCEBRA: the method as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -70,88 +70,104 @@ from xcebra.training.loop import train
 from xcebra.training.plan import Plan, make_plan
 from xcebra.training.sampling import TimeOffset
 
+# Points of the embedding that are decoded at once. It changes speed and memory, not the result.
 _ROWS_AT_ONCE = 16_384
-# Samples a step for each of the two decoders: together as many as for the one of the embedding.
+# Batch size of each crossed decoder. The two together see as many samples per step as the decoder
+# of the embedding does.
 _CROSSED_BATCH = 512
 
 
 class XCEBRA(TransformerMixin, BaseEstimator):
-    """Identifiable embeddings of neural activity, and the attribution maps that follow from them.
+    """Identifiable embeddings of neural activity, and attribution maps computed from them.
 
-    Every argument left at None takes the recipe's value or is chosen from the data; `config_` says
-    what was used.
+    An argument that is None takes the recipe's value or is chosen from the data. `config_` holds
+    the values that were used.
 
     Parameters
     ----------
     label_dims : int, mapping or None
-        Latents for the label, or for each label by name; None gives each label its width.
+        Number of latents for the label, or for each label by name. None gives each label as many
+        latents as it has columns.
     time_dims : int or None
-        Latents for what no label explains; 0 is supervised contrastive learning. None counts the
-        patterns that the neurons share beyond the labels, on neurons and times left out, from 0 to
-        8; with ``recipe="paper"`` it is 4.
+        Number of latents in the time block, which holds what no label explains. 0 is supervised
+        contrastive learning. None counts the patterns of activity that neurons share beyond the
+        labels, from 0 to 8, on neurons and times that are left out; with ``recipe="paper"`` it
+        is 4.
     jacobian_weight : float, "auto" or None
-        Weight of the Jacobian penalty; it is divided by the temperature. ``"auto"`` looks, while
-        training, for the highest at which every objective stays at its minimum: `history_` has its
-        path, `config_` what was found.
+        Weight of the Jacobian penalty; it is divided by the temperature. ``"auto"`` searches,
+        during training, for the highest weight at which every objective stays at its minimum.
+        `history_` holds the weight at every step, and `config_` the weight at the end.
     objective : {"contrastive", "regression"}
         ``"regression"`` is the supervised baseline.
     steps, batch_size : int or None
+        Number of training steps, and samples in each of them.
     learning_rate, temperature : float or None
+        Learning rate of training, and temperature of the contrastive loss.
     distance : {"euclidean", "cosine"}
+        Distance between points of the embedding in the contrastive loss.
     time_offset : int or None
-        Samples between a reference and its positive in time, and length of a label's steps.
+        Number of samples between a reference and its positive in the time objective. Changes of a
+        label are also taken over this many samples.
     time_on : {"all", "block"}
-        Latents the time objective acts on: all of them, or the time block alone.
+        Latents that the time objective acts on: all of them, or the time block alone.
     label_kind : str, mapping or None
-        ``"continuous"``, ``"discrete"`` or ``"circular"``, for all labels or by name. Floats are
-        continuous unless said otherwise.
+        ``"continuous"``, ``"discrete"`` or ``"circular"``, for all labels or for each label by
+        name. By default, labels of floats are continuous.
     label_delay : int or mapping
-        Samples by which the label comes after the activity it belongs to.
+        Number of samples by which the label comes after the activity that it belongs to.
     window : int or None
-        Samples that each point of the embedding is read from, around its own and never across an
-        epoch's edge. None takes 1, or 3 or 5 where averaging over as many samples lets one half of
-        the neurons predict the other half better; with ``recipe="paper"`` it is 1.
+        Number of samples that each point of the embedding is computed from. The window lies around
+        the point's own sample and never crosses the border of an epoch. None chooses 1, or 3 or 5
+        if averaging over as many samples lets one half of the neurons predict the other half
+        better; with ``recipe="paper"`` it is 1.
     recipe : {"xcebra", "paper"}
+        Complete set of default values.
     device : str or None
-        A torch device; the CPU if not given.
+        A torch device; None is the CPU.
     progress : bool or None
-        Show a progress bar; None shows it where someone may be watching.
+        Show a progress bar. None shows it in a terminal and in a notebook.
     random_state : int, RandomState or None
+        Seed of everything that is drawn at random.
 
     Attributes
     ----------
     blocks_ : dict of str to slice
         Latents of each label and of time.
     history_ : dict of str to ndarray of shape (n_steps,)
+        Losses, penalty and weight of the penalty at every training step.
     goodness_of_fit_ : dict of str to GoodnessOfFit
-        Whether each objective was learned (``verdict``: yes, unclear or no), its held-out loss
-        beside chance, and how well each label is decoded from the activity on held-out time.
+        Whether each objective was learned (``verdict``: yes, unclear or no), its held-out loss and
+        the loss at chance, and how well each label is decoded from the activity on held-out time.
     config_ : dict
-        Every setting as resolved.
+        The value that was used for every setting.
     encoder_ : Encoder
         The trained torch module, from raw activity to embedding.
     decoder_ : Decoder
         The torch module from embedding to expected activity.
     crossed_decoder_ : CrossedDecoder
         Two torch modules from labels and time latents to expected activity, fitted to alternate
-        stretches of time: what maps and tests are made from.
+        stretches of time. Default maps and tests are computed from them.
     variance_explained_ : dict of str to ndarray of shape (n_neurons,)
-        Share of each neuron's variance that is explained, each neuron by the labels and by what
-        the other neurons know: ``"all"``, and what each block alone moves. On held-out time.
+        Share of each neuron's variance that is explained on held-out time, by the labels and by
+        latents that are read from the other neurons: ``"all"`` is the share of all blocks
+        together, and the other keys are the shares of single blocks.
     deviance_explained_ : ndarray of shape (n_neurons,) or None
-        For counts, the same as ``variance_explained_["all"]`` with Poisson's deviance in place of
-        the variance, which rates of few spikes are better judged by.
+        The same as ``variance_explained_["all"]`` with the Poisson deviance in place of the
+        variance. It is the better measure for neurons with few spikes. None if the activity is
+        not counts.
     left_over_ : float
-        Largest share of the neurons' variance in one pattern of activity that lasts, and that the
-        embedding does not hold. `attribute` warns above 0.03: a factor may lack a latent.
+        Largest share of the neurons' variance in one lasting pattern of activity that the
+        embedding does not hold. `attribute` warns if it is above 0.03, because a factor may then
+        have no latent.
     readout_ : dict of str to Readout
         Linear map from each label's block to the label.
     mixture_ : dict of str to Mixture
         For each label, the mixture with the time block that the sparse basis undoes.
     neuron_names_ : tuple of str
     n_features_in_ : int
+        Number of neurons.
     feature_names_in_ : ndarray of str
-        Only if the input had names.
+        Names of the columns of X. It exists only if X had names.
 
     Examples
     --------
@@ -215,7 +231,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         checkpoint: str | os.PathLike[str] | None = None,
         callback: Callable[[int, Encoder], None] | None = None,
     ) -> XCEBRA:
-        """Train the encoder, then the decoder.
+        """Train the encoder, then fit the decoders.
 
         Parameters
         ----------
@@ -223,15 +239,20 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         y : array-like of shape (n_times,) or (n_times, n_columns), DataFrame, mapping, or None
             One label, several by name, or None to learn from time alone.
         label : str or iterable of str, optional
-            Which of a Recording's labels to use.
+            Labels of the Recording to use.
         epochs : list of (start, stop), optional
-            Uninterrupted stretches, in samples.
+            Uninterrupted stretches of time, as sample indices.
         checkpoint : path, optional
-            Where to keep the state of training. A fit that finds the file goes on from it and ends
-            with the same bits as one that was never stopped.
+            File for the state of training. If the file exists, training continues from it, and
+            the result is bitwise the same as that of a fit that was not interrupted.
         callback : callable, optional
-            Called after every step of training with the number of steps taken and the encoder, to
-            watch it; what it changes in the encoder is trained on from there.
+            Called after every training step with the number of steps taken and the encoder. If it
+            changes the encoder, training continues from the changed encoder.
+
+        Returns
+        -------
+        XCEBRA
+            The fitted estimator itself.
         """
         params = self.get_params(deep=False)
         settings.check_parameters(params)
@@ -276,15 +297,15 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             encoder, plan.inputs, recording, learn, stop_by, decided.decoder, progress=progress
         )
         if decided.train.find_weight:
-            # The search ends where it ends: from here on this is the weight.
+            # The weight at the end of the search is the weight of this fit.
             weight = float(history["weight"][-1])
             decided = replace(decided, train=replace(decided.train, jacobian_weight=weight))
         self.decisions_ = decided
         self.encoder_ = encoder
         self.history_ = history
         self.blocks_ = dict(decided.blocks)
-        given = {name: plain(value) for name, value in params.items()}
-        self.config_ = {**given, **decided.settings(), "device": str(device)}
+        arguments = {name: plain(value) for name, value in params.items()}
+        self.config_ = {**arguments, **decided.settings(), "device": str(device)}
         self.neuron_names_ = recording.neuron_names
         self.decoder_ = decoder
         left_over = find_left_over(encoder, decoder, recording, recording.epochs)
@@ -300,7 +321,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             replace(decided.decoder, batch_size=min(_CROSSED_BATCH, decided.decoder.batch_size)),
             progress=progress,
         )
-        source = self._source(recording, {each.name: each for each in plan.labels})
+        source = self._source(recording, {label.name: label for label in plan.labels})
         times = known_times(recording.epochs, plan.labels, recording.n_times)
         self.variance_explained_ = crossed_map.variance_explained(
             source, times, decided.blocks, decided.train.seed
@@ -309,7 +330,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         self.readout_ = fit_readouts(encoder, recording, plan)
         self.mixture_ = {}
         if not decided.on_spheres:
-            # There is no constant mixture to undo on a sphere.
+            # On a sphere, the mixture of correlated factors is not constant and cannot be undone.
             self.mixture_ = crossed_map.fit_mixtures(source, times)
         self.goodness_of_fit_ = _judge(encoder, recording, plan, history)
         return self
@@ -321,7 +342,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_times, n_neurons), DataFrame or Recording
         epochs : list of (start, stop), optional
-            Windows do not reach across their borders. Every row is embedded, in an epoch or not.
+            Windows do not cross the borders of epochs. Every row of X is embedded, also those
+            outside of the epochs.
 
         Returns
         -------
@@ -332,7 +354,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         return embed(self.encoder_, self._recording(X, epochs=epochs))
 
     def inverse_transform(self, Z: Any) -> NDArray[np.float32]:
-        """The activity that the decoder expects for points of the embedding.
+        """Predict the activity of the neurons from points of the embedding.
 
         Parameters
         ----------
@@ -341,7 +363,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_times, n_neurons)
-            As recorded: not standardised.
+            Expected activity in the units of the recording, not standardised.
         """
         check_is_fitted(self)
         points = check_array(Z, dtype=np.float32, input_name="Z")
@@ -373,55 +395,67 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         refits: int = 0,
         controls: bool = True,
     ) -> AttributionMap:
-        """Attribute the latents to the neurons, over the samples given.
+        """Compute the attribution map of the samples in X.
 
         Parameters
         ----------
         X : array-like of shape (n_times, n_neurons), DataFrame or Recording
         y : array-like, DataFrame or mapping, optional
-            Labels, as for `fit`, for the second opinion and ``test``; a Recording has its own.
+            Labels, as for `fit`. They are used for the second opinion and for ``test``. The
+            labels of a Recording are used if y is None.
         method : str or None
-            ``"crossed-gradient"``: how each neuron's expected activity moves with the labels and
-            with latents that are read without this neuron, where two decoders fitted to different
-            stretches of time agree. A score is negative where they do not agree on anything.
-            ``"decoder-gradient"``: how each neuron's expected activity moves with each latent.
-            ``"inverted-gradient"``: the paper's, the pseudo-inverse of the encoder's Jacobian.
+            ``"crossed-gradient"``: the change of each neuron's expected activity with the labels
+            and with latents that are read without this neuron, as far as two decoders that were
+            fitted to different stretches of time agree. A score is negative if their
+            derivatives have opposite signs on average.
+            ``"decoder-gradient"``: the change of each neuron's expected activity with each latent.
+            ``"inverted-gradient"``: the method of the paper, the pseudo-inverse of the encoder's
+            Jacobian.
             ``"gradient"``: the Jacobian itself. ``"integrated-gradients"``, ``"shap-zeros"``,
             ``"shap-shuffled"``, ``"feature-ablation"``: contributions of each neuron to each
-            latent, against zero activity or against shuffled entries. None is the recipe's best.
+            latent, compared with zero activity or with shuffled activity. None is the default of
+            the recipe.
         aggregate : {"mean", "max", "sum", "median"}
-            Over time, of absolute values; the median needs ``keep_time=True``.
+            How absolute values are aggregated over time. The median needs ``keep_time=True``.
         block : str, slice, array-like or None
-            What to attribute: a block's name, latents, or directions of the embedding, of shape
-            (n, n_latents), which are made orthonormal in order. None is everything.
+            What to attribute: the name of a block, a slice of latents, or directions of the
+            embedding as an array of shape (n_directions, n_latents), which are made orthonormal in
+            the order of the rows. None is the whole embedding.
         basis : {"raw", "label", "sparse"} or None
-            Axes of the embedding: as learned; inside a label's block along the label's own
-            columns; or those with the mixture undone that correlated factors make.
+            Axes of the embedding. ``"raw"``: as learned. ``"label"``: inside a label's block,
+            along the label's own columns. ``"sparse"``: label axes with the mixture of correlated
+            factors undone. None is the default of the recipe.
         smooth : int or None
             Neighbours in the embedding over which each Jacobian is averaged; 1 is none. None is
             the recipe's number, fewer where there are few samples.
         units : {"standardised", "raw"}
-            Neurons in units of their standard deviation, or as recorded. Contributions have the
-            unit of their latent, and do not change.
+            Units of the neurons: their standard deviation, or the units of the recording.
+            Contributions have the unit of the latent and are the same in both.
         keep_time : bool or path
-            Keep the map of every sample, in memory or, if it is large or a path is given, in a
-            file.
+            Keep the map of every sample, in memory if it is small enough and otherwise in a
+            temporary file; a path is the file to keep it in.
         epochs : list of (start, stop), optional
-            Samples to aggregate over.
+            Stretches of time to aggregate over.
         every : int
-            Use every n-th of them: maps change slowly, and that many times faster.
+            Use every n-th sample only. Maps change slowly over time, and the computation is about
+            n times faster.
         batch_size : int or None
-            Samples at a time; it changes speed and memory, not the map.
+            Number of samples computed at once. It changes speed and memory, not the map.
         test : bool
-            Test every neuron's connection to every block, given all others, for
-            `AttributionMap.significant`. It needs the labels.
+            Test whether each neuron is connected to each block, given all other blocks, for
+            `AttributionMap.significant`. The test needs the labels.
         refits : int
-            For the test: so many fits more, with other seeds, to the samples given. A connection
-            then has to stand in the median fit, and intervals hold how fits differ.
+            Only with ``test=True``: number of further fits to the same samples with other seeds.
+            A connection must then hold in the median fit, and intervals include the differences
+            between fits.
         controls : bool
-            For the test: carry a few units along that cannot be connected, copies of neurons moved
-            in time and shuffled ones. If more of them than chance explains are called connected,
-            no neuron is.
+            Only with ``test=True``: also test a few units that cannot be connected, which are
+            neurons shifted in time and shuffled neurons. If the test calls more of them connected
+            than chance explains, no neuron is called connected.
+
+        Returns
+        -------
+        AttributionMap
         """
         check_is_fitted(self)
         recording = self._recording(X, epochs=epochs)
@@ -447,7 +481,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         )
         labels = self._labels(X, y, recording, required=test)
         if test:
-            tested_samples(recording, labels)  # or an error, before any work
+            tested_samples(recording, labels)  # raises an error before any work if they are too few
         caveats: list[XcebraWarning] = []
         for caveat in map_warnings(self, recording, request, names.blocks):
             warnings.warn(caveat, stacklevel=2)
@@ -465,14 +499,27 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         models = [self, *self._refitted(X, y, epochs, refits)]
         tests = [model._connections(recording, labels, controls) for model in models]
         connections = {
-            name: merged([each[name] for each in tests]) for name in amap.blocks if name in tests[0]
+            name: merged([blocks[name] for blocks in tests])
+            for name in amap.blocks
+            if name in tests[0]
         }
         return replace(amap, connections=connections)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Variance of the labels explained linearly by their blocks, by the fit's own readout.
+        """Share of the labels' variance that is explained linearly by their blocks.
 
-        Without labels, how far the time loss lies below chance, in nats.
+        The linear maps are those of the fit, `readout_`. Without labels, the score is the
+        difference between the time loss at chance and the time loss, in nats.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_times, n_neurons), DataFrame or Recording
+        y : array-like, DataFrame, mapping, or None
+            Labels, as for `fit`.
+
+        Returns
+        -------
+        float
         """
         check_is_fitted(self)
         recording = self._recording(X, y)
@@ -484,27 +531,27 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                 raise InputError(
                     f"y has a label {name!r}, but the model was fitted with {list(self.readout_)}"
                 )
-        found = []
+        scores = []
         for name, values in recording.labels.items():
             spec = self.decisions_.labels[name]
-            each = delayed(make_label(name, values, spec), spec.delay, recording.epochs)
+            label = delayed(make_label(name, values, spec), spec.delay, recording.epochs)
             predicted = self.readout_[name].predict(embedding[:, self.blocks_[name]])
-            found.append(r_squared(each.points[each.valid], predicted[each.valid]))
-        return float(np.mean(found))
+            scores.append(r_squared(label.points[label.valid], predicted[label.valid]))
+        return float(np.mean(scores))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Names of the latents: block and number."""
+        """Names of the latents: the block and a number inside the block."""
         check_is_fitted(self)
         return np.array(latent_names(self.blocks_), dtype=object)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one safetensors file, complete or not at all."""
+        """Write the fitted model to one safetensors file; no incomplete file is left behind."""
         check_is_fitted(self)
         write_model(path, self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | None = None) -> XCEBRA:
-        """Read a model written by `save`; nothing in the file is executed."""
+        """Read a model written by `save`; no code in the file is executed."""
         return read_model(path, cls, _device(device))
 
     def _repr_html_inner(self) -> str:
@@ -534,7 +581,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         *,
         reset: bool = False,
     ) -> Recording:
-        """Whatever form the data has, as one checked recording."""
+        """Turn data of any accepted form into one checked recording."""
         if isinstance(X, Recording):
             named_labels = dict(X.labels) if y is None and reset else as_labels(y)
             if label is not None:
@@ -544,13 +591,13 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                     f"the recording has labels {list(X.labels)}; say which to use with label=..., "
                     "or label=[] to learn from time alone"
                 )
-            given = X.epochs if epochs is None else epochs
+            stretches = X.epochs if epochs is None else epochs
             neural, names = X.neural, X.neuron_names
             validate_data(self, neural[:1], reset=reset, ensure_all_finite=False)
             return Recording(
                 neural,
                 named_labels,
-                given,  # type: ignore[arg-type]
+                stretches,  # type: ignore[arg-type]
                 names,
                 overlap=X.overlap,
             )
@@ -570,37 +617,38 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     def _labels(
         self, X: Any, y: Any, recording: Recording, *, required: bool = True
     ) -> dict[str, Label]:
-        """The labels of the fit, as given with the data, moved by their delays.
+        """Take the labels of the fit from the data and shift them by their delays.
 
-        If they are not required, labels that are missing or do not fit the model are left out.
+        If labels are not required, those that are missing or that do not suit the model are left
+        out.
         """
         source = X if y is None else self._recording(X, y)
-        given = source.labels if isinstance(source, Recording) else {}
-        missing = [name for name in self.readout_ if name not in given]
+        known = source.labels if isinstance(source, Recording) else {}
+        missing = [name for name in self.readout_ if name not in known]
         if missing and required:
             raise InputError(
                 f"test=True needs the labels {list(self.readout_)}, and {missing[0]!r} is not "
                 "given: pass y=..., or a Recording that has it"
             )
-        found = {}
-        for name in (name for name in self.readout_ if name in given):
+        labels = {}
+        for name in (name for name in self.readout_ if name in known):
             spec = self.decisions_.labels[name]
             try:
-                label = make_label(name, given[name], spec)
+                label = make_label(name, known[name], spec)
             except ValueError:
                 if required:
                     raise
             else:
-                found[name] = delayed(label, spec.delay, recording.epochs)
-        return found
+                labels[name] = delayed(label, spec.delay, recording.epochs)
+        return labels
 
     def _source(self, recording: Recording, labels: Mapping[str, Label]) -> Source:
-        """What a map by the crossed decoders is made from."""
+        """Collect what a map of the crossed decoders is computed from."""
         time = self.blocks_.get("time")
         return Source(self.encoder_, self.decoder_, self.crossed_decoder_, recording, labels, time)
 
     def _subject(self) -> Subject:
-        """What a map can be asked of this model."""
+        """Describe which maps this model can give, and its defaults."""
         recipe = self.decisions_.recipe
         return Subject(
             names=Names(self.neuron_names_, latent_names(self.blocks_), self.blocks_),
@@ -620,7 +668,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         names: Names,
         request: MapRequest,
     ) -> AttributionMap:
-        """The map of some samples, as requested."""
+        """Compute the requested map of the samples at ``times``."""
         if request.method != CROSSED:
             view = view_of_model(self.encoder_, self.decoder_, request.method, request.units)
             request = replace(request, axes=self._axes(request.basis, recording))
@@ -638,7 +686,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         )
 
     def _axes(self, basis: str, recording: Recording) -> NDArray[np.float64] | None:
-        """Axes of the embedding, for methods that attribute its latents."""
+        """Axes of the embedding for methods that attribute its latents; None if as learned."""
         if basis == "raw":
             return None
         if basis == "label":
@@ -651,7 +699,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     def _connections(
         self, recording: Recording, labels: Mapping[str, Label], controls: bool
     ) -> dict[str, Connections]:
-        """Each block's connections, in the axes of the default map."""
+        """Test the connections to each block, in the axes of the default map."""
         if self.crossed_decoder_ is None:
             raise InputError(
                 "test=True needs decoders that models of version 0.3 do not have; fit the model "
@@ -662,20 +710,20 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         return block_connections(source, self.blocks_, self.mixture_, controls=controls, seed=seed)
 
     def _refitted(self, X: Any, y: Any, epochs: Any, refits: int) -> Iterator[XCEBRA]:
-        """Fits to the same samples that differ in their seed alone, one at a time."""
+        """Yield fits to the same samples with other seeds, one at a time."""
         label = list(self.readout_) if isinstance(X, Recording) else None
         seeds = np.random.default_rng(self.decisions_.train.seed).integers(2**31, size=refits)
         for seed in seeds.tolist():
             chosen = {name: self.config_[name] for name in ("time_dims", "window")}
             model: XCEBRA = clone(self).set_params(random_state=seed, **chosen)
             with warnings.catch_warnings():
-                # What the data speaks against was said at the first fit.
+                # The first fit has already given the warnings about these data.
                 warnings.simplefilter("ignore", XcebraWarning)
                 model.fit(X, y, label=label, epochs=epochs)
             yield model
 
     def _time_score(self, embedding: NDArray[np.float32], recording: Recording) -> float:
-        """How far the time loss lies below chance, on the samples given."""
+        """Difference between the time loss at chance and the time loss on a recording."""
         decided = self.decisions_
         if decided.time_latents is None:
             raise InputError("score needs y: this model was fitted to labels without a time block")
@@ -693,13 +741,13 @@ def _judge(
 ) -> dict[str, GoodnessOfFit]:
     """Goodness of fit of each objective, on held-out samples if there are any.
 
-    Labels are decoded from the whole recording, each part of it held out in turn.
+    Labels are decoded from the whole recording; each part of it is held out in turn.
     """
     result = {name: training_fit(name, history) for name in plan.decisions.blocks}
     if plan.held_out is not None:
         times = plan.held_out.indices()
         embedding = torch.from_numpy(embed(encoder, recording, times))
-        series = {each.name: each.points[times][each.valid[times]] for each in plan.labels}
+        series = {label.name: label.points[times][label.valid[times]] for label in plan.labels}
         for objective in plan.objectives(plan.held_out):
             followed = series.get(objective.name, embedding[:, objective.block].numpy())
             slowness = autocorrelation_time(followed)
@@ -714,6 +762,7 @@ def _judge(
 
 
 def _chosen(labels: Mapping[str, Any], names: str | Iterable[str]) -> dict[str, Any]:
+    """The labels with these names, or an error if there is no such label."""
     wanted = [names] if isinstance(names, str) else list(names)
     for name in wanted:
         if name not in labels:
@@ -722,6 +771,7 @@ def _chosen(labels: Mapping[str, Any], names: str | Iterable[str]) -> dict[str, 
 
 
 def _device(name: str | None) -> torch.device:
+    """The torch device with this name, or an error if it cannot be used."""
     try:
         device = torch.device(name or "cpu")
         torch.empty(0, device=device)

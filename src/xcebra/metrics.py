@@ -1,4 +1,4 @@
-"""How well a map finds the known wiring, and how well an embedding holds a label."""
+"""Scores of maps against known connections, and of predictions against labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Truth = Mapping[str, Any] | NDArray[np.bool_]
 
 
 class RocCurve(NamedTuple):
-    """False and true positive rates at falling thresholds, each of shape (n_thresholds,)."""
+    """False and true positive rates at decreasing thresholds, each of shape (n_thresholds,)."""
 
     false_positive: Array
     true_positive: Array
@@ -26,10 +26,11 @@ class RocCurve(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """How far connected scores lie above unconnected ones: floats, or one number per step.
+    """Difference between the scores of connected and of unconnected neurons.
 
-    ``mean`` is the difference of the means, ``worst`` the smallest connected score less the largest
-    unconnected one: above zero, a threshold separates them without error.
+    ``mean`` is the difference of the means. ``worst`` is the smallest connected score minus the
+    largest unconnected score; if it is above zero, a threshold separates them without error. Both
+    are floats, or arrays of shape (n_times,) with one number per time step.
     """
 
     mean: Any
@@ -51,14 +52,17 @@ def auroc(
     ----------
     amap : AttributionMap
     ground_truth : mapping of str to bool array of shape (n_neurons,), or one such array
+        Whether each neuron is connected, by factor.
     block : str
         Block of the map.
     factor : str, optional
-        Which factor of the ground truth it stands for; needed if there are several.
+        Factor of the ground truth that the block stands for. It is needed if there are several.
     score : {"entries", "block"}
-        Every (neuron, latent) entry of the block, as in the paper, or one score per neuron.
+        ``"entries"``: use every (neuron, latent) entry of the block, as in the paper.
+        ``"block"``: use one score per neuron.
     each_step : bool
-        One number for every time step, of a map made with ``keep_time=True``.
+        Return one number for every time step. The map must have been computed with
+        ``keep_time=True``.
 
     Returns
     -------
@@ -89,7 +93,7 @@ def roc_curve(
     factor: str | None = None,
     score: str = "entries",
 ) -> RocCurve:
-    """The curve whose area `auroc` gives; arguments as there."""
+    """ROC curve of a block's attribution; see `auroc` for the parameters and for its area."""
     truth, scores = _labelled(amap, ground_truth, block, factor, score, False)
     return RocCurve(*sklearn.metrics.roc_curve(truth, scores[0]))
 
@@ -103,9 +107,11 @@ def average_precision(
     score: str = "entries",
     each_step: bool = False,
 ) -> Any:
-    """Mean precision over the connected entries, each at its own score; arguments as `auroc`.
+    """Average precision of a block's attribution; see `auroc` for the parameters.
 
-    Unlike auROC it is low when few are connected and many unconnected ones score as high.
+    It is the mean, over the connected entries, of the precision at the entry's own score. Unlike
+    the area under the ROC curve, it is low if few entries are connected and many unconnected
+    entries have scores as high.
     """
     truth, scores = _labelled(amap, ground_truth, block, factor, score, each_step)
     order = np.argsort(-scores, axis=1, kind="stable")
@@ -113,12 +119,12 @@ def average_precision(
     hits = truth[order]
     n = len(truth)
     precision = np.cumsum(hits, axis=1) / np.arange(1, n + 1)
-    # Equal scores are passed together: each counts at the last of its equals.
+    # Equal scores belong to the same threshold: the precision of each is that at the last of them.
     is_last = np.column_stack([ranked[:, 1:] != ranked[:, :-1], np.ones(len(ranked), bool)])
     last = np.where(is_last, np.arange(n), n)
     last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
-    found = (np.take_along_axis(precision, last, axis=1) * hits).sum(axis=1) / hits.sum(axis=1)
-    return _answer(found, each_step)
+    means = (np.take_along_axis(precision, last, axis=1) * hits).sum(axis=1) / hits.sum(axis=1)
+    return _answer(means, each_step)
 
 
 def accuracy(
@@ -131,10 +137,10 @@ def accuracy(
     threshold: float = 0.0,
     each_step: bool = False,
 ) -> Any:
-    """Share of right decisions when z-scores above a threshold count as connected.
+    """Share of correct decisions if z-scores above a threshold count as connected.
 
-    Scores are standardised over all that are decided on: the block's neurons, or its entries. Other
-    arguments as `auroc`.
+    Scores are standardised over the neurons of the block, or over its entries. See `auroc` for the
+    other parameters.
     """
     truth, scores = _labelled(amap, ground_truth, block, factor, score, each_step)
     return _answer(((standardised(scores) > threshold) == truth).mean(axis=1), each_step)
@@ -149,7 +155,7 @@ def gap(
     score: str = "block",
     each_step: bool = False,
 ) -> Gap:
-    """How far connected scores lie above unconnected ones; arguments as `auroc`."""
+    """Difference between connected and unconnected scores; see `auroc` for the parameters."""
     truth, scores = _labelled(amap, ground_truth, block, factor, score, each_step)
     connected, unconnected = scores[:, truth], scores[:, ~truth]
     mean = connected.mean(axis=1) - unconnected.mean(axis=1)
@@ -165,7 +171,7 @@ def _labelled(
     score: str,
     each_step: bool,
 ) -> tuple[NDArray[np.bool_], Array]:
-    """The truth, and scores of shape (1 or n_times, n) to hold against it."""
+    """The truth, of shape (n,), and the scores to compare with it, of shape (1 or n_times, n)."""
     truth = np.asarray(_factor(ground_truth, factor), dtype=bool)
     n_neurons = len(amap.values)
     if truth.shape != (n_neurons,):
@@ -198,8 +204,8 @@ def _labelled(
     return np.repeat(truth, entries.shape[2]), entries.reshape(len(entries), -1)
 
 
-def _answer(found: Array, each_step: bool) -> Any:
-    return found if each_step else float(found[0])
+def _answer(values: Array, each_step: bool) -> Any:
+    return values if each_step else float(values[0])
 
 
 def _factor(ground_truth: Any, factor: str | None) -> Any:
@@ -213,7 +219,19 @@ def _factor(ground_truth: Any, factor: str | None) -> Any:
 
 
 def r_squared(y: NDArray[Any], predicted: NDArray[Any]) -> float:
-    """Variance explained, mean over columns; columns that do not vary are left out."""
+    """Share of variance explained (R^2), mean over columns; constant columns are left out.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples, n_columns)
+        True values.
+    predicted : ndarray of shape (n_samples, n_columns)
+
+    Returns
+    -------
+    float
+        0 if all columns are constant.
+    """
     y = np.asarray(y, dtype=np.float64)
     total = np.square(y - y.mean(axis=0)).sum(axis=0)
     rest = np.square(y - predicted).sum(axis=0)

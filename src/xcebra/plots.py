@@ -1,4 +1,4 @@
-"""Pictures. Every function draws on the axes it is given, or on new ones, and returns them."""
+"""Plots of maps and fits. Every function draws on ``ax``, or on new axes, and returns the axes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from xcebra.attribution.attribution_map import AttributionMap
 
+# Neurons are named on the axis up to this number; more names would overlap. Not tuned.
 _MOST_NAMES = 40
+# Most bins in time. More bins show finer detail and take longer to draw. Not tuned.
 _MOST_BINS = 600
 _CONNECTED, _UNCONNECTED = "#1f6f8b", "#c8ccd0"
 
@@ -27,22 +29,25 @@ def attribution_map(
     ax: Axes | None = None,
     truth: Mapping[str, Any] | None = None,
 ) -> Axes:
-    """Heat map of neurons by latents, each block on its own scale, beside the known wiring.
+    """Heat map of neurons by latents, with each block scaled by its largest value.
 
     Parameters
     ----------
     amap : AttributionMap
     ax : Axes, optional
     truth : mapping of str to bool array of shape (n_neurons,), optional
+        True connections by factor, which are drawn beside the map.
     """
     ax = _axes(ax, size=(5.2, 6.0))
-    shown = np.array(amap.values)
+    values = np.array(amap.values)
     for block in amap.blocks.values():
-        most = shown[:, block].max()
-        shown[:, block] /= most if most > 0 else 1.0
-    image = ax.imshow(shown, aspect="auto", cmap="magma_r", vmin=0, vmax=1, interpolation="nearest")
+        largest = values[:, block].max()
+        values[:, block] /= largest if largest > 0 else 1.0
+    image = ax.imshow(
+        values, aspect="auto", cmap="magma_r", vmin=0, vmax=1, interpolation="nearest"
+    )
     _separate(ax, amap.blocks)
-    ax.set_xticks(range(shown.shape[1]), amap.latent_names, rotation=90)
+    ax.set_xticks(range(values.shape[1]), amap.latent_names, rotation=90)
     _name_neurons(ax, amap.neuron_names)
     ax.set_ylabel("neuron")
     ax.set_title("attribution")
@@ -71,7 +76,16 @@ def block_scores(
     ax: Axes | None = None,
     truth: NDArray[np.bool_] | None = None,
 ) -> Axes:
-    """One bar per neuron for a block, coloured by its true connection if that is known."""
+    """Bar plot of the scores of all neurons for a block.
+
+    Parameters
+    ----------
+    amap : AttributionMap
+    block : str
+    ax : Axes, optional
+    truth : bool array of shape (n_neurons,), optional
+        Whether each neuron is truly connected. Bars are coloured accordingly.
+    """
     ax = _axes(ax, size=(7.0, 2.8))
     scores = amap.block(block)
     connected = np.ones(len(scores), dtype=bool) if truth is None else np.asarray(truth, bool)
@@ -95,18 +109,19 @@ def block_scores(
 def scores_over_time(
     amap: AttributionMap, block: str, *, ax: Axes | None = None, order: Any = None
 ) -> Axes:
-    """Heat map of a block's score, neurons by time; long recordings are averaged in bins.
+    """Heat map of a block's scores, neurons by time; long recordings are averaged in bins.
 
-    Stretches of the recording that the map leaves out stay blank.
+    Stretches of the recording that are not part of the map stay blank.
 
     Parameters
     ----------
     amap : AttributionMap
-        Made with ``keep_time=True``.
+        A map that was computed with ``keep_time=True``.
     block : str
     ax : Axes, optional
     order : array-like of int, optional
-        Neurons from top to bottom; as recorded if not given.
+        Indices of neurons from top to bottom. By default, all neurons in the order of the
+        recording.
     """
     amap.block(block)
     if amap.steps is None:
@@ -136,7 +151,14 @@ def scores_over_time(
 
 
 def training_curves(history: Mapping[str, NDArray[Any]], *, ax: Axes | None = None) -> Axes:
-    """Loss of each objective over training, with the level at which nothing is learned."""
+    """Loss of each objective over training, and its loss at chance.
+
+    Parameters
+    ----------
+    history : mapping of str to ndarray of shape (n_steps,)
+        `XCEBRA.history_`.
+    ax : Axes, optional
+    """
     ax = _axes(ax, size=(7.0, 2.8))
     names = [key.removeprefix("loss/") for key in history if key.startswith("loss/")]
     for i, name in enumerate(names):
@@ -152,9 +174,16 @@ def training_curves(history: Mapping[str, NDArray[Any]], *, ax: Axes | None = No
 
 
 def penalty_path(history: Mapping[str, NDArray[Any]], *, ax: Axes | None = None) -> Axes:
-    """Weight of the penalty over training and, where it was searched for, what it cost.
+    """Weight of the Jacobian penalty over training, and its cost if the weight was searched for.
 
-    What each objective loses to its twin without the penalty is the share of what it has learned.
+    The cost is the difference between the loss of each objective and the loss of a twin network
+    without the penalty, as a share of what the objective has learned.
+
+    Parameters
+    ----------
+    history : mapping of str to ndarray of shape (n_steps,)
+        `XCEBRA.history_`.
+    ax : Axes, optional
     """
     ax = _axes(ax, size=(7.0, 2.8))
     weight = history["weight"]
@@ -181,22 +210,29 @@ def penalty_path(history: Mapping[str, NDArray[Any]], *, ax: Axes | None = None)
 
 
 def goodness_of_fit(fits: Mapping[str, Any], *, ax: Axes | None = None) -> Axes:
-    """Held-out loss of each objective beside its losses under shifts, and chance."""
+    """Held-out loss of each objective, its losses after shifts in time, and its loss at chance.
+
+    Parameters
+    ----------
+    fits : mapping of str to GoodnessOfFit
+        `XCEBRA.goodness_of_fit_`.
+    ax : Axes, optional
+    """
     ax = _axes(ax, size=(7.0, 1.2 + 0.7 * len(fits)))
     for row, fit in enumerate(fits.values()):
         colour = {True: _CONNECTED, False: "#a3261b", None: "0.4"}[fit.learned]
         nulls = np.array(fit.nulls)
-        # Spread over the row by rank, which shows how many there are.
+        # Points are placed at different heights by rank, so that they do not hide each other.
         lifted = row + 0.5 * (np.arange(len(nulls)) / max(1, len(nulls) - 1) - 0.5)
         ax.plot(nulls, lifted, ".", ms=3, color="0.7", label=None if row else "shifted")
         ax.plot([fit.chance] * 2, [row - 0.35, row + 0.35], "--", color="0.4", lw=1,
                 label=None if row else "chance")  # fmt: skip
         ax.plot(fit.loss, row, "o", ms=7, color=colour, label=None if row else "loss")
-        told = {"yes": "learned", "no": "NOT learned", "unclear": "unclear"}[fit.verdict]
-        told += "" if fit.p_value is None else f", p = {fit.p_value:.3f}"
-        told += "" if fit.effect is None else f", effect {fit.effect:.2f}"
+        text = {"yes": "learned", "no": "NOT learned", "unclear": "unclear"}[fit.verdict]
+        text += "" if fit.p_value is None else f", p = {fit.p_value:.3f}"
+        text += "" if fit.effect is None else f", effect {fit.effect:.2f}"
         ax.annotate(
-            told, (1.02, row), xycoords=("axes fraction", "data"), va="center", color=colour
+            text, (1.02, row), xycoords=("axes fraction", "data"), va="center", color=colour
         )
     ax.set_yticks(range(len(fits)), list(fits))
     ax.set_ylim(len(fits) - 0.5, -0.5)
@@ -214,7 +250,18 @@ def agreement(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """Agreement between fits of each candidate, with standard errors and one marked as chosen."""
+    """Agreement between the fits of each candidate, with standard errors.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the candidates.
+    mean, error : ndarray of shape (n_candidates,)
+        Mean agreement and its standard error.
+    chosen : int
+        Index of the candidate that is marked as chosen.
+    ax : Axes, optional
+    """
     ax = _axes(ax, size=(1.6 + 0.45 * len(names), 3.0))
     places = np.arange(len(names))
     ax.errorbar(places, mean, error, color=_CONNECTED, marker="o", ms=4, capsize=2, lw=1)
@@ -240,22 +287,35 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 
 def binned(times: NDArray[Any], norms: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Edges in time of equal bins, and the mean in each; NaN where the map has no sample."""
-    apart = int(np.median(np.diff(times))) if len(times) > 1 else 1
-    span = int(times[-1]) + apart - int(times[0])
-    n_bins = min(_MOST_BINS, -(-span // apart))
-    # In whole numbers: a sample on an edge belongs to the bin that starts there.
-    which = (times - times[0]) * n_bins // span
-    starts = np.flatnonzero(np.diff(which, prepend=-1))
+    """Average scores in equal bins of time.
+
+    Parameters
+    ----------
+    times : ndarray of int of shape (n_times,)
+        Sample indices, ascending.
+    norms : ndarray of shape (n_times, n_neurons)
+
+    Returns
+    -------
+    edges : ndarray of shape (n_bins + 1,)
+    means : ndarray of shape (n_bins, n_neurons)
+        NaN for bins without a sample.
+    """
+    interval = int(np.median(np.diff(times))) if len(times) > 1 else 1
+    span = int(times[-1]) + interval - int(times[0])
+    n_bins = min(_MOST_BINS, -(-span // interval))
+    # Integer arithmetic is exact: a sample on an edge belongs to the bin that starts there.
+    bin_index = (times - times[0]) * n_bins // span
+    starts = np.flatnonzero(np.diff(bin_index, prepend=-1))
     sizes = np.diff(starts, append=len(times))
     means = np.full((n_bins, norms.shape[1]), np.nan)
     sums = np.add.reduceat(norms, starts, axis=0, dtype=np.float64)
-    means[which[starts]] = sums / sizes[:, None]
+    means[bin_index[starts]] = sums / sizes[:, None]
     return np.linspace(times[0], times[0] + span, n_bins + 1), means
 
 
 def _below(ax: Axes) -> Any:
-    """The axes' own coordinates, moved down to clear names of latents, whatever the axes' size."""
+    """Coordinates of the axes, moved down by a fixed distance to leave room for latent names."""
     from matplotlib.transforms import ScaledTranslation
 
     figure: Any = ax.figure
@@ -263,7 +323,7 @@ def _below(ax: Axes) -> Any:
 
 
 def _separate(ax: Axes, blocks: Mapping[str, slice]) -> None:
-    """White lines between blocks."""
+    """Draw white lines between blocks."""
     for block in list(blocks.values())[1:]:
         ax.axvline(block.start - 0.5, color="white", lw=2.5)
 

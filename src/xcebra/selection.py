@@ -1,4 +1,4 @@
-"""What takes several fits: how well they agree, and how many latents that speaks for."""
+"""Comparison of several fits: how well they agree, and the choice of the number of latents."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from xcebra.sweep import RowFile, sweep
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# About the most samples on which fits are compared. More samples take longer. Not tuned.
 _MOST_ROWS = 20_000
 _RECORDING, _ROWS = "recording.npz", "rows.jsonl"
 
@@ -36,10 +37,10 @@ Dims = int | Mapping[str, int] | None
 
 
 def consistency(models: Sequence[XCEBRA], X: Any) -> dict[str, NDArray[np.float64]]:
-    """Agreement of the embeddings of several fits: R^2 after an affine fit, pair by pair.
+    """Agreement of the embeddings of several fits: R^2 after an affine map, for each pair of fits.
 
-    Identified latents are the same in every fit up to an affine map, so that fits which differ in
-    their seed alone agree; it takes no ground truth to see it.
+    Identified latents are the same in every fit up to an affine map, so that fits with different
+    seeds agree. This can be checked without ground truth.
 
     Parameters
     ----------
@@ -51,8 +52,9 @@ def consistency(models: Sequence[XCEBRA], X: Any) -> dict[str, NDArray[np.float6
     Returns
     -------
     dict of str to ndarray of shape (n_models, n_models)
-        For each block, and for ``"all"`` latents: entry ``[i, j]`` is the variance of model ``j``'s
-        latents, mean over latents, that model ``i``'s explain; 1 on the diagonal.
+        For each block by name, and for all latents as ``"all"``. Entry ``[i, j]`` is the share of
+        the variance of model ``j``'s latents that model ``i``'s latents explain, mean over
+        latents. The diagonal is 1.
 
     Examples
     --------
@@ -85,7 +87,7 @@ def consistency(models: Sequence[XCEBRA], X: Any) -> dict[str, NDArray[np.float6
 
 
 def affine(source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.float64]:
-    """The source after the affine map that brings it nearest to the target.
+    """Map the source to the target by the best affine map (least squares).
 
     Parameters
     ----------
@@ -95,6 +97,7 @@ def affine(source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.float64]:
     Returns
     -------
     ndarray of shape (n_times, n_target)
+        The mapped source.
     """
     design = np.column_stack([np.asarray(source, dtype=np.float64), np.ones(len(source))])
     return design @ np.linalg.lstsq(design, np.asarray(target, dtype=np.float64), rcond=None)[0]
@@ -106,16 +109,17 @@ def _explained(source: NDArray[Any], target: NDArray[Any]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class DimensionChoice:
-    """How well fits with other seeds agree, by the numbers of latents, and what that speaks for.
+    """Agreement of fits with different seeds for numbers of latents, and the chosen numbers.
 
     Parameters
     ----------
     label_dims : int, mapping or None
     time_dims : int
-        The fewest latents whose fits agree as well as the best, but for one standard error.
+        The chosen numbers: the fewest latents whose fits agree as well as the best candidate's,
+        within one standard error.
     candidates : tuple of (label_dims, time_dims)
     consistency : ndarray of shape (n_candidates, n_seeds)
-        Agreement of each fit with the others, of the block that agrees least.
+        Agreement of each fit with the other fits, for the block that agrees least.
     """
 
     label_dims: Dims
@@ -125,18 +129,18 @@ class DimensionChoice:
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Agreement of each candidate's fits."""
+        """Mean agreement of each candidate's fits, of shape (n_candidates,)."""
         return self.consistency.mean(axis=1)
 
     @property
     def error(self) -> NDArray[np.float64]:
-        """Its standard error over seeds."""
+        """Standard error of `mean` over seeds, of shape (n_candidates,)."""
         return _standard_error(self.consistency)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Agreement against latents, with standard errors and the choice marked."""
+        """Plot agreement against numbers of latents, with standard errors; the choice is marked."""
         chosen = self.candidates.index((self.label_dims, self.time_dims))
-        names = [_spoken(*candidate) for candidate in self.candidates]
+        names = [_candidate_name(*candidate) for candidate in self.candidates]
         return agreement(names, self.mean, self.error, chosen, ax=ax)
 
 
@@ -157,28 +161,28 @@ def select_dimensions(
 ) -> DimensionChoice:
     """Choose numbers of latents by how well fits with different seeds agree.
 
-    With too few latents, fits differ in which factors they keep; with too many, in what the spare
-    ones hold. Agreement is the R^2 between embeddings after an affine map, block by block, and the
-    block that agrees least counts. Of all candidates within one standard error of the best, the
-    one with the fewest latents is taken.
+    With too few latents, fits differ in the factors that they keep. With too many, they differ in
+    what the superfluous latents hold. Agreement is the R^2 between embeddings after an affine map,
+    for the block that agrees least. Of all candidates within one standard error of the best, the
+    one with the fewest latents is chosen.
 
     Parameters
     ----------
     X, y, label, epochs
         As for `XCEBRA.fit`.
     label_dims : sequence of int, mapping or None
-        Candidates for `XCEBRA`'s argument; None is the label's own width.
+        Candidates for the argument of `XCEBRA`; None is the number of columns of the label.
     time_dims : sequence of int
-        Candidates; every pair with one of ``label_dims`` is fitted.
+        Candidates for the argument of `XCEBRA`. Every pair of candidates is fitted.
     seeds : int
-        Fits of each candidate, 2 or more.
+        Number of fits of each candidate, 2 or more.
     folder : path, optional
-        Where finished candidates are kept, so that an interrupted search goes on. A search on a
-        cluster needs one that every worker can read.
+        Folder for the results of finished candidates, so that an interrupted search can be
+        continued. A search on a cluster needs a folder that every worker can read.
     jobs, dask, progress
-        As `xcebra.sweep.sweep`.
+        As for `xcebra.sweep.sweep`.
     **settings
-        Other arguments of `XCEBRA`, plain values.
+        Other arguments of `XCEBRA`, as plain values.
 
     Returns
     -------
@@ -193,38 +197,42 @@ def select_dimensions(
     """
     problems: list[str] = []
     number(problems, "seeds", seeds, least=2, whole=True)
-    for name, given in (("label_dims", label_dims), ("time_dims", time_dims)):
-        if isinstance(given, (str, int, Mapping)) or not len(given):
-            problems.append(f"{name} must be a list of candidates, got {given!r}")
-    for own in {"random_state", "progress"} & set(settings):
-        problems.append(f"{own} is not for each fit; give seeds= and progress= to the search")
+    for name, candidates in (("label_dims", label_dims), ("time_dims", time_dims)):
+        if isinstance(candidates, (str, int, Mapping)) or not len(candidates):
+            problems.append(f"{name} must be a list of candidates, got {candidates!r}")
+    for argument in {"random_state", "progress"} & set(settings):
+        problems.append(f"{argument} is not for each fit; give seeds= and progress= to the search")
     raise_if(problems)
     recording = XCEBRA()._recording(X, y, label, epochs, reset=True)
-    pairs = [(wide, deep) for wide in label_dims for deep in time_dims]
-    for wide, deep in pairs:
-        XCEBRA(wide, deep, **settings)  # arguments that do not exist are told before any fit
+    pairs = [(label_dim, time_dim) for label_dim in label_dims for time_dim in time_dims]
+    for label_dim, time_dim in pairs:
+        XCEBRA(
+            label_dim, time_dim, **settings
+        )  # raises an error for unknown arguments before any fit
     with ExitStack() as stack:
-        where = Path(folder or stack.enter_context(TemporaryDirectory(prefix="xcebra-")))
-        where.mkdir(parents=True, exist_ok=True)
-        kept = where / _RECORDING
-        write(recording, kept)
-        with kept.open("rb") as file:
+        results = Path(folder or stack.enter_context(TemporaryDirectory(prefix="xcebra-")))
+        results.mkdir(parents=True, exist_ok=True)
+        recording_path = results / _RECORDING
+        write(recording, recording_path)
+        with recording_path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         items = [
-            _Candidate(json.dumps(wide), deep, seeds, json.dumps(settings, sort_keys=True), digest)
-            for wide, deep in pairs
+            _Candidate(
+                json.dumps(label_dim), time_dim, seeds, json.dumps(settings, sort_keys=True), digest
+            )
+            for label_dim, time_dim in pairs
         ]
-        work = partial(_agreement, str(kept.resolve()))
-        rows = sweep(work, items, RowFile(where / _ROWS), jobs=jobs, dask=dask, progress=progress)
-    found = np.array([row["found"]["consistency"] for row in rows])
+        work = partial(_agreement, str(recording_path.resolve()))
+        rows = sweep(work, items, RowFile(results / _ROWS), jobs=jobs, dask=dask, progress=progress)
+    agreements = np.array([row["found"]["consistency"] for row in rows])
     sizes = [row["found"]["n_latents"] for row in rows]
-    wide, deep = pairs[_fewest_as_good(found, sizes)]
-    return DimensionChoice(wide, deep, tuple(pairs), found)
+    label_dim, time_dim = pairs[_fewest_as_good(agreements, sizes)]
+    return DimensionChoice(label_dim, time_dim, tuple(pairs), agreements)
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Fits of one pair of dimensions; mappings as JSON, the recording as its digest."""
+    """Fits of one pair of dimensions. Mappings are JSON strings; the recording is its digest."""
 
     label_dims: str
     time_dims: int
@@ -234,10 +242,11 @@ class _Candidate:
 
 
 def _agreement(path: str, item: _Candidate) -> dict[str, Any]:
+    """Fit a candidate with every seed, and compute how well the fits agree."""
     recording = read(path)
     settings = json.loads(item.settings)
     with warnings.catch_warnings():
-        # Most candidates are wrong, and would say so.
+        # Most candidates have a wrong number of latents, and each of them would warn about it.
         warnings.simplefilter("ignore", XcebraWarning)
         models = [
             XCEBRA(
@@ -249,34 +258,39 @@ def _agreement(path: str, item: _Candidate) -> dict[str, Any]:
             ).fit(recording, label=list(recording.labels))
             for seed in range(item.seeds)
         ]
-    shown = recording.neural[:: max(1, recording.n_times // _MOST_ROWS)]
-    tables = consistency(models, shown)
+    activity = recording.neural[:: max(1, recording.n_times // _MOST_ROWS)]
+    tables = consistency(models, activity)
     del tables["all"]
     others = ~np.eye(item.seeds, dtype=bool)
-    each = [
+    by_block = [
         ((table + table.T) / 2).mean(axis=1, where=others).tolist() for table in tables.values()
     ]
     blocks = models[0].blocks_.values()
     return {
-        "consistency": np.min(each, axis=0).tolist(),
+        "consistency": np.min(by_block, axis=0).tolist(),
         "n_latents": max(block.stop for block in blocks),
     }
 
 
-def _fewest_as_good(found: NDArray[np.float64], sizes: Sequence[int]) -> int:
-    """The smallest candidate within one standard error of the best; of equal ones the best."""
-    means = found.mean(axis=1)
+def _fewest_as_good(agreements: NDArray[np.float64], sizes: Sequence[int]) -> int:
+    """Index of the smallest candidate within one standard error of the best.
+
+    Of candidates of the same size, it is the one with the highest mean. ``agreements`` has shape
+    (n_candidates, n_seeds).
+    """
+    means = agreements.mean(axis=1)
     best = int(means.argmax())
-    enough = np.flatnonzero(means >= means[best] - _standard_error(found)[best]).tolist()
+    enough = np.flatnonzero(means >= means[best] - _standard_error(agreements)[best]).tolist()
     return int(min(enough, key=lambda i: (sizes[i], -means[i])))
 
 
-def _standard_error(found: NDArray[np.float64]) -> NDArray[np.float64]:
-    return found.std(axis=1, ddof=1) / np.sqrt(found.shape[1])
+def _standard_error(agreements: NDArray[np.float64]) -> NDArray[np.float64]:
+    return agreements.std(axis=1, ddof=1) / np.sqrt(agreements.shape[1])
 
 
-def _spoken(label_dims: Dims, time_dims: int) -> str:
+def _candidate_name(label_dims: Dims, time_dims: int) -> str:
+    """Name of a candidate in a plot: its numbers of latents."""
     if label_dims is None:
         return str(time_dims)
-    wide = list(label_dims.values()) if isinstance(label_dims, Mapping) else [label_dims]
-    return " + ".join(map(str, [*wide, time_dims]))
+    widths = list(label_dims.values()) if isinstance(label_dims, Mapping) else [label_dims]
+    return " + ".join(map(str, [*widths, time_dims]))

@@ -1,7 +1,9 @@
-"""Many independent pieces of work: side by side, here or on a cluster, each kept when finished.
+"""Run many independent pieces of work in parallel, on this machine or on a cluster.
 
-A piece is a frozen dataclass of plain values, seed included; it is known by those values, so that a
-sweep that finds its row goes on without it. Only this process writes, one whole line at a time.
+A piece of work is described by an item: a frozen dataclass of plain values, including its seed. The
+result of each piece is written to a file as a row as soon as it is finished. An item is identified
+by its values, so that a sweep does not repeat an item whose row is in the file. Only the process
+that called `sweep` writes to the file, one complete line at a time.
 """
 
 from __future__ import annotations
@@ -37,26 +39,36 @@ from xcebra.common.provenance import RESULTS_VERSION, made_with, now
 
 Row = dict[str, Any]
 Work = Callable[[Any], dict[str, Any]]
-# An item, its row as a line of JSON or None, and what went wrong.
+# An item, its row as a line of JSON or None if it failed, and the error message.
 Outcome = tuple[Any, str | None, str]
 
+# Number of processes that may die before the remaining items are run one at a time, and before a
+# sweep of single items gives up. Larger values try longer. Not tuned.
 _MOST_DEATHS = 3
+# Seconds to wait for a Dask scheduler and its workers. Larger values wait longer for slow networks.
+# Not tuned.
 _CONNECT_SECONDS = 15
+# Prefixes of the environment variables that set the number of threads of numerical libraries.
 _THREAD_SETTINGS = ("OMP", "OPENBLAS", "MKL", "NUMBA", "NUMEXPR", "BLIS")
 
 
 class SweepError(RuntimeError):
-    """Some pieces of a sweep could not be finished; those that were are kept."""
+    """Pieces of a sweep failed; the rows of finished pieces are in the file."""
 
 
 @dataclass(frozen=True)
 class RowFile:
-    """Finished rows, one JSON object a line; a line cut short by a crash is as good as none."""
+    """A file of finished rows with one JSON object per line; incomplete lines are ignored.
+
+    Parameters
+    ----------
+    path : Path
+    """
 
     path: Path
 
     def read(self) -> list[Row]:
-        """Every whole row, oldest first."""
+        """Every complete row, oldest first."""
         if not self.path.exists():
             return []
         rows = []
@@ -70,25 +82,26 @@ class RowFile:
         return rows
 
     def make_room(self) -> None:
-        """Find out whether rows can be written, before there is one to lose."""
+        """Create the file and its folder; raise an error now if rows cannot be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.open("ab").close()
 
     def append(self, line: str) -> None:
-        """Add a row, told in JSON, and see it to the disk."""
+        """Append a row, as a line of JSON, and wait until it is written to the disk."""
         text = f"\n{line}\n".encode()
-        # With room for all of it, it is written at once, whoever else writes there.
+        # The buffer holds the whole line, so that it is written in a single operation even if other
+        # processes write to the same file.
         with self.path.open("a+b", buffering=len(text) + 1) as file:
-            whole = True
+            is_complete = True  # the last line that is in the file
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
-                whole = file.read(1) == b"\n"
-            file.write(text[1:] if whole else text)
+                is_complete = file.read(1) == b"\n"
+            file.write(text[1:] if is_complete else text)
             file.flush()
             os.fsync(file.fileno())
 
     def finished(self, items: Sequence[Any]) -> dict[str, Row]:
-        """The last row of each item with the present version of results, by its key."""
+        """The last row of each finished item by its key, of the current version of results only."""
         wanted = {key(item) for item in items}
         return {
             row["key"]: row
@@ -98,7 +111,7 @@ class RowFile:
 
 
 def _results_version(row: Row) -> str | None:
-    """Rows written before results had a version of their own go by that of the package."""
+    """Version of a row's results. Older rows have none, and the package's version is used."""
     version_of_row: str | None = row.get("results_version") or row.get("made_with", {}).get(
         "xcebra"
     )
@@ -106,15 +119,16 @@ def _results_version(row: Row) -> str | None:
 
 
 def key(item: Any) -> str:
-    """What an item is known by: a digest of its kind and of the values that are compared."""
-    told = json.dumps([type(item).__name__, _compared(item)], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    """Identify an item by a digest of its class name and of its fields with ``compare=True``."""
+    text = json.dumps([type(item).__name__, _compared(item)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _compared(value: Any) -> Any:
+    """The fields of a dataclass with ``compare=True`` as a dict; other values unchanged."""
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    compared = [each.name for each in fields(value) if each.compare]
+    compared = [field.name for field in fields(value) if field.compare]
     return {name: _compared(getattr(value, name)) for name in compared}
 
 
@@ -127,27 +141,35 @@ def sweep(
     dask: str | None = None,
     progress: bool = False,
 ) -> list[Row]:
-    """Do every piece of work that has no row yet, and return the rows of all, in order.
+    """Do every piece of work that has no row yet, and return the rows of all items in order.
 
     Parameters
     ----------
     work : callable
-        From an item to a dict of plain values; importable by name on every worker.
+        Function from an item to a dict of plain values. Every worker must be able to import it by
+        name.
     items : sequence of frozen dataclass
-        In order of importance: they are begun in this order.
+        The pieces of work, which are started in this order.
     rows : RowFile
-        Where finished rows are kept. Rows of other versions of results stay there unused.
+        File of finished rows. Rows of other versions of results stay in the file and are not used.
     jobs : int, optional
-        Processes side by side; one per core if not given. The cores are shared out among them.
+        Number of parallel processes; by default, the number of cores. The cores are divided among
+        the processes.
     dask : str, optional
-        Address of a Dask scheduler: its workers do the work instead, one thread to a piece.
+        Address of a Dask scheduler. Its workers then do the work, with one thread for each piece.
     progress : bool
-        Show a bar with the time left.
+        Show a progress bar with the remaining time.
+
+    Returns
+    -------
+    list of dict
+        One row per item; the result of ``work`` is its entry ``"found"``.
 
     Raises
     ------
     SweepError
-        If pieces failed, after all others are finished, with the first error and how many.
+        If pieces failed. It is raised after all other pieces are finished and gives the number of
+        failures and the first error.
     """
     problems: list[str] = []
     number(problems, "jobs", jobs, least=1, whole=True)
@@ -162,15 +184,15 @@ def sweep(
     if left:
         with _workers(jobs, dask) as run:
             rows.make_room()
-            shown = bar(len(items), progress, initial=len(done), unit="fit")
-            with shown, closing(run(work, left)) as outcomes:
+            progress_bar = bar(len(items), progress, initial=len(done), unit="fit")
+            with progress_bar, closing(run(work, left)) as outcomes:
                 for item, line, error in outcomes:
                     if line is None:
                         failures.append((item, error))
                         continue
                     rows.append(line)
                     done[key(item)] = json.loads(line)
-                    shown.update()
+                    progress_bar.update()
     if failures:
         item, error = failures[0]
         raise SweepError(
@@ -181,16 +203,16 @@ def sweep(
 
 
 def _attempt(work: Work, item: Any, threads: int) -> tuple[str | None, str]:
-    """One piece, on a worker: its row as a line of JSON, or what went wrong."""
+    """Do a piece of work on a worker; return its row as a line of JSON, or None and the error."""
     torch.set_num_threads(threads)
     started = time.perf_counter()
     try:
-        found = work(item)
+        result = work(item)
         row = {
             "key": key(item),
             "kind": type(item).__name__,
             "item": _compared(item),
-            "found": found,
+            "found": result,
             "seconds": round(time.perf_counter() - started, 2),
             "finished": now(),
             "machine": {
@@ -210,10 +232,10 @@ def _attempt(work: Work, item: Any, threads: int) -> tuple[str | None, str]:
 def _workers(
     jobs: int | None, dask: str | None
 ) -> Iterator[Callable[[Work, Sequence[Any]], Generator[Outcome, None, None]]]:
-    """What runs the pieces, here or on a cluster."""
+    """Context that gives a function which runs pieces, on this machine or on a cluster."""
     if dask is None:
         with warnings.catch_warnings():
-            # A process that has grown much is replaced, which is as it should be.
+            # Processes whose memory has grown are replaced on purpose; this is no reason to warn.
             warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
             yield partial(_here, jobs or joblib.cpu_count())
     else:
@@ -222,10 +244,11 @@ def _workers(
 
 
 def _here(jobs: int, work: Work, items: Sequence[Any]) -> Generator[Outcome, None, None]:
-    """Run pieces in processes of this machine.
+    """Run pieces in processes on this machine.
 
-    When a process dies, those in flight are set aside until all others are finished; then each has
-    the machine to itself. That is the remedy for lack of memory, and tells which one it was.
+    If a process dies, the items that were running at that time are set aside. When all others are
+    finished, they are run one at a time. This helps if memory was insufficient for several at once,
+    and it shows which item makes its process die.
     """
     waiting, aside = deque(items), deque[Any]()
     deaths = 0
@@ -249,9 +272,17 @@ def _here(jobs: int, work: Work, items: Sequence[Any]) -> Generator[Outcome, Non
 def _until_one_dies(
     work: Work, waiting: deque[Any], jobs: int
 ) -> Generator[Outcome, None, tuple[list[Any], str]]:
-    """Run what is waiting; return what was in flight when a process died, and what is known."""
+    """Run the waiting items until a process dies.
+
+    Returns
+    -------
+    list
+        The items that were running when a process died.
+    str
+        The error message; empty if no process died.
+    """
     threads = max(1, joblib.cpu_count() // jobs)
-    # Kernels compiled for another thread pool, or OpenMP in a worker, would each take all cores.
+    # Without these settings, every worker's numerical libraries would use all cores.
     settings = {f"{name}_NUM_THREADS": str(threads) for name in _THREAD_SETTINGS}
     pool = ProcessPoolExecutor(
         min(jobs, len(waiting)), env=settings, initializer=_end_with, initargs=(os.getpid(),)
@@ -282,7 +313,7 @@ def _until_one_dies(
 
 
 def _end_with(parent: int) -> None:
-    """Let a worker not outlive the process that reads its results."""
+    """End a worker when the process that reads its results has ended."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -294,14 +325,16 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Let processes started meanwhile never see Ctrl-C, which would cut a fit short.
+    """Context in which new processes are started so that they ignore Ctrl-C.
 
-    The terminal sends it to them too, and a fit takes it as a wish for what is learned so far.
+    The terminal also sends Ctrl-C to child processes. A fit that receives it ends early and returns
+    what it has learned so far, which would then be written as a finished row.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # Python starts this helper with the first process, and lets signals through again after it.
+    # Python starts this helper process together with the first process and then unblocks signals.
+    # It is therefore started before.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -311,7 +344,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def _on_dask(client: Any, work: Work, items: Sequence[Any]) -> Generator[Outcome, None, None]:
-    """Run pieces on the workers of a cluster, one thread to a piece."""
+    """Run pieces on the workers of a cluster, with one thread for each piece."""
     from distributed import as_completed
 
     submitted = {client.submit(_attempt, work, item, 1, pure=False): item for item in items}
@@ -326,7 +359,7 @@ def _on_dask(client: Any, work: Work, items: Sequence[Any]) -> Generator[Outcome
 
 @contextmanager
 def _dask_client(address: str) -> Iterator[Any]:
-    """A client of a scheduler whose workers can do this work, or an error that says why not."""
+    """Context with a client of a scheduler; raises an error if its workers cannot be used."""
     try:
         from distributed import Client
     except ImportError:
@@ -348,14 +381,14 @@ def _dask_client(address: str) -> Iterator[Any]:
                 f"dask={address!r}: the scheduler has no workers; start some with "
                 f"'dask worker {address}'"
             ) from None
-        theirs = set(client.run(_version_there).values())
-        if theirs != {version("xcebra")}:
+        versions = set(client.run(_installed_version).values())
+        if versions != {version("xcebra")}:
             raise InputError(
-                f"dask={address!r}: workers have xcebra {sorted(theirs)}, but this is "
+                f"dask={address!r}: workers have xcebra {sorted(versions)}, but this is "
                 f"{version('xcebra')}; install the same version everywhere"
             )
         yield client
 
 
-def _version_there() -> str:
+def _installed_version() -> str:
     return version("xcebra")

@@ -460,4 +460,4 @@ def test_steps_without_end_are_refused_not_waited_for():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False
     )
-    assert "ValueError: sigma must" in done.stderr
+    assert "InputError: sigma must" in done.stderr

@@ -388,7 +388,7 @@ def test_a_table_of_many_rows_with_a_word_far_down_is_read_without_a_warning(tmp
     assert rec.neural.shape == (300_000, 2)
     with opened(path) as contents:
         assert contents.unread == {
-            "label": "column 'label' has 'oops' among numbers, first in row 299990; mend it"
+            "label": "column 'label' has 'oops' among numbers, first in row 299990; correct it"
         }
 
 

@@ -217,8 +217,8 @@ def test_a_run_is_not_lost_to_one_that_cannot_be(made, tmp_path):
     [
         (("fit", "nowhere.nwb"), "no file 'nowhere.nwb'"),
         (("fit",), "name a file"),
-        (("fit", "FILE", "--label", "speed", "--bin-size", 0.05), "--label 'speed' is not in it"),
-        (("fit", "FILE", "--label", "position"), "say --bin-size in seconds"),
+        (("fit", "FILE", "--label", "speed", "--bin-size", 0.05), "'speed' is not in it; it has"),
+        (("fit", "FILE", "--label", "position"), "for instance 0.05 (option --bin-size)"),
         (("fit", "FILE", "--label", "position", "--bin-size", -1), "bin_size must be"),
         (("fit", "FILE", "--label", "position", "--bin-size", 0.05, "--epochs", "rests"), "rests"),
         (("fit", "FILE", "--label-dims", "two"), "--label-dims 'two'"),
@@ -379,11 +379,11 @@ def test_time_can_be_moved_through(made, opened):
     slider.focus()
     page.keyboard.press("Home")
     first = readout.inner_text()
-    assert first.startswith("at 0.025 s, first for position: ")
+    assert first.startswith("at 0.025 s, top neurons for position: ")
     page.keyboard.press("End")
     assert readout.inner_text() != first
     page.locator("#time-block").select_option("time")
-    assert "first for time" in readout.inner_text()
+    assert "top neurons for time" in readout.inner_text()
 
 
 def test_the_embedding_turns_and_changes_its_colours(made, opened):

@@ -435,7 +435,10 @@ def test_a_folder_becomes_tables(folder, tmp_path):
         steps=20,
         coarse=True,
     )
-    written = reproduce("real", tmp_path, jobs=2, scale=Scale(real=few), data=RealFolder(folder))
+    data = RealFolder(folder)
+    written = reproduce(
+        "real", tmp_path, jobs=2, scale=Scale(real=few), data=data, also=("csv", "tex")
+    )
     assert {path.name for path in written} >= {"real.md", "real.tex", "real-1.csv"}
     text = (tmp_path / "real.md").read_text()
     for title in ("Real recordings in short", "Known cells", "Own labels", "Seconds"):

@@ -63,16 +63,16 @@ def test_a_label_that_another_tells_is_told(neural):
     x = smooth(3000, 1)
     found = told(neural, {"angle": x, "bent": np.exp(x), "free": smooth(3000, 2)})
     assert [category for category, _ in found] == [RedundantLabelWarning] * 2
-    assert "label 'angle' can be told from 'bent'" in found[0][1]
+    assert "label 'angle' can be predicted from 'bent'" in found[0][1]
     assert "leave 'angle' out" in found[0][1]
-    assert "label 'bent' can be told from 'angle'" in found[1][1]
+    assert "label 'bent' can be predicted from 'angle'" in found[1][1]
 
 
 def test_a_part_can_be_told_from_the_whole_but_not_the_whole_from_a_part(neural):
     both = smooth(3000, 1, width=2)
     found = told(neural, {"position": both, "x": both[:, :1]})
     assert len(found) == 1
-    assert "label 'x' can be told from 'position'" in found[0][1]
+    assert "label 'x' can be predicted from 'position'" in found[0][1]
 
 
 def test_labels_that_are_hardly_known_together_are_not_compared(neural):

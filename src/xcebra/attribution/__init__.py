@@ -1,1 +1,1 @@
-"""From trained networks to an attribution map: which neuron is connected to which factor."""
+"""Compute attribution maps from trained networks, and test which neurons are connected."""

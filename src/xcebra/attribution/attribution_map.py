@@ -1,4 +1,4 @@
-"""AttributionMap: an immutable value that says which neuron is connected to which latent."""
+"""AttributionMap: an immutable value that holds how much neurons and latents are related."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
 Array = NDArray[np.float64]
+# Entries of maps that are processed at once. It limits memory and does not change the result.
 _ENTRIES_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Maps of single time steps, signed.
+    """Signed maps of single time steps.
 
     Parameters
     ----------
     stored : ndarray of shape (n_stored, n_neurons, n_latents)
-        In memory, or mapped from a file.
+        Maps in memory, or memory-mapped from a file.
     times : ndarray of shape (n_times,)
         Sample index of each map.
     rows : ndarray of shape (n_times,), optional
-        Which of the stored maps these are; all of them if not given.
+        Indices of these maps among the stored maps. None means all of them.
     """
 
     stored: NDArray[np.float32]
@@ -50,7 +51,8 @@ class Steps:
     def __post_init__(self) -> None:
         for name in ("stored", "times", "rows"):
             if (array := getattr(self, name)) is not None:
-                # A view: large arrays are not copied, and the caller keeps its rights.
+                # A view is made read-only: large arrays are not copied, and the caller's own array
+                # stays writeable.
                 array = array.view()
                 array.flags.writeable = False
                 object.__setattr__(self, name, array)
@@ -64,11 +66,20 @@ class Steps:
         return self.stored if self.rows is None else self.stored[self.rows]
 
     def choose(self, rows: IntArray) -> Steps:
-        """Some of the steps, without a copy."""
+        """The steps at these rows, without a copy.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Positions among the steps of this object.
+        """
         return Steps(self.stored, self.times[rows], rows if self.rows is None else self.rows[rows])
 
     def parts(self) -> Iterator[NDArray[np.float32]]:
-        """The maps, a stretch of time small enough to work on at once."""
+        """Yield the maps in parts that are small enough to be processed at once.
+
+        Each part has shape (n_steps_of_the_part, n_neurons, n_latents).
+        """
         at_once = max(1, _ENTRIES_AT_ONCE // max(1, int(np.prod(self.stored.shape[1:]))))
         for start in range(0, len(self), at_once):
             part = slice(start, start + at_once)
@@ -79,27 +90,27 @@ class Steps:
         return np.concatenate([np.linalg.norm(p[:, :, block], axis=2) for p in self.parts()])
 
     def median(self) -> Array:
-        """Median over time of absolute values, some neurons at a time."""
+        """Median over time of absolute values, of shape (n_neurons, n_latents)."""
         n_neurons, n_latents = self.stored.shape[1:]
         at_once = max(1, _ENTRIES_AT_ONCE // max(1, len(self) * n_latents))
-        found = []
+        medians = []
         for start in range(0, n_neurons, at_once):
-            some = slice(start, start + at_once)
-            entries = self.stored[:, some] if self.rows is None else self.stored[self.rows, some]
-            found.append(np.median(np.abs(entries), axis=0))
-        return np.concatenate(found).astype(np.float64)
+            part = slice(start, start + at_once)
+            entries = self.stored[:, part] if self.rows is None else self.stored[self.rows, part]
+            medians.append(np.median(np.abs(entries), axis=0))
+        return np.concatenate(medians).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Scores of a block under two conditions, and their difference with its interval.
+    """Scores of a block in two conditions, and their difference with a confidence interval.
 
     Parameters
     ----------
     first, second, difference, low, high : ndarray of shape (n_neurons,)
         ``difference`` is ``first - second``; ``low`` and ``high`` are the ends of its interval.
     level : float
-        How often such an interval should hold the true difference.
+        Confidence level of the interval.
     neuron_names : tuple of str
     """
 
@@ -113,37 +124,39 @@ class Comparison:
 
     @property
     def differs(self) -> NDArray[np.bool_]:
-        """Whether a neuron's interval excludes zero; one neuron at a time, not corrected."""
+        """Whether each neuron's interval excludes zero, not corrected for multiple testing."""
         return (self.low > 0) | (self.high < 0)
 
 
 @dataclass(frozen=True, eq=False)
 class AttributionMap:
-    """A global attribution map and how it was made; it does not change once made.
+    """A global attribution map and how it was computed. It is immutable.
 
     Parameters
     ----------
     values : ndarray of shape (n_neurons, n_latents)
         Non-negative: the absolute attribution, aggregated over time.
     scores : mapping of str to ndarray of shape (n_neurons,)
-        For each block, the aggregated norm over its latents: one number per neuron that does not
-        depend on the axes inside the block.
+        For each block, the aggregated norm over its latents: one number per neuron, which does
+        not depend on the axes inside the block.
     blocks : mapping of str to slice
+        Latents of each block.
     neuron_names, latent_names : tuple of str
     made : mapping
         Method, basis, units, aggregate, smoothing, number of samples, and for inverted Jacobians
         how well conditioned they were.
     steps : Steps or None
-        The map of every time step, if it was made with ``keep_time=True``.
+        The map of every time step, if the map was computed with ``keep_time=True``.
     connections : mapping of str to Connections
-        For each block that was tested, what every neuron owes to it and how sure that is.
+        For each block that was tested, the result of the test for every neuron.
     lags : mapping of int to AttributionMap
-        Where the encoder reads several samples, the map of each: samples from the point's own, or
-        places in a module's window. ``values`` are norms over them. The decoder has none.
+        If the encoder has a window of several samples, the map of each sample of the window. Keys
+        are offsets from the point's own sample, or positions in the window of a torch module.
+        ``values`` are norms over the lags. Maps of decoders have no lags.
     opinions : mapping of str to SecondOpinion
-        For each label that was at hand, what simple scores of the label alone say of every neuron.
+        For each label that was available, the second opinion on every neuron.
     warnings : tuple of XcebraWarning
-        Every warning that was given when the map was made.
+        Every warning that was raised when the map was computed.
 
     Examples
     --------
@@ -173,7 +186,7 @@ class AttributionMap:
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
-        # Copies: neither the caller's later changes nor its right to make them are touched.
+        # These are copies, so that the caller can still change the original arrays.
         set_(self, "values", _frozen(self.values))
         set_(self, "scores", {name: _frozen(score) for name, score in self.scores.items()})
         for name in ("scores", "blocks", "made", "connections", "lags", "opinions"):
@@ -190,19 +203,32 @@ class AttributionMap:
         aggregate: str = "mean",
         made: Mapping[str, Any] | None = None,
     ) -> AttributionMap:
-        """Aggregate maps of single steps into a global one that keeps them."""
+        """Aggregate the maps of single steps into a global map that also holds them.
+
+        Parameters
+        ----------
+        steps : Steps
+        blocks : mapping of str to slice
+        neuron_names, latent_names : tuple of str
+        aggregate : {"mean", "max", "sum", "median"}
+        made : mapping, optional
+            How the map was computed.
+        """
         if aggregate not in AGGREGATES:
             raise InputError(f"aggregate must be one of {list(AGGREGATES)}, got {aggregate!r}")
         made = {**(made or {}), "aggregate": aggregate, "n_samples": len(steps)}
         if aggregate == "median":
             values = steps.median()
-            found = [np.median(steps.norms(b), axis=0).astype(np.float64) for b in blocks.values()]
+            block_scores = [
+                np.median(steps.norms(block), axis=0).astype(np.float64)
+                for block in blocks.values()
+            ]
         else:
             gather = Gather(aggregate, tuple(blocks.values()))
             for part in steps.parts():
                 gather.add(part.astype(np.float64))
-            values, found = gather.result()
-        scores = dict(zip(blocks, found, strict=True))
+            values, block_scores = gather.result()
+        scores = dict(zip(blocks, block_scores, strict=True))
         return cls(values, scores, blocks, neuron_names, latent_names, made, steps)
 
     def block(self, name: str) -> Array:
@@ -212,26 +238,42 @@ class AttributionMap:
         return self.scores[name]
 
     def z_scores(self, name: str) -> Array:
-        """Scores of a block, standardised over neurons."""
+        """Scores of a block, standardised over neurons, of shape (n_neurons,)."""
         return standardised(self.block(name))
 
     def is_connected(self, name: str, threshold: float = 0.0) -> NDArray[np.bool_]:
         """Whether each neuron's z-score exceeds a threshold.
 
-        The paper's threshold of 0 calls about half of the neurons connected, whatever the data;
-        it ranks, it does not test: `significant` does.
-        """
-        return self.z_scores(name) > threshold
-
-    def significant(self, name: str, alpha: float = 0.05) -> NDArray[np.bool_]:
-        """Neurons connected to a block, given all others, with few false ones among them.
+        The paper's threshold of 0 calls about half of the neurons connected, whatever the data.
+        It is not a statistical test; use `significant` for that.
 
         Parameters
         ----------
         name : str
+            A block.
+        threshold : float
+
+        Returns
+        -------
+        ndarray of bool of shape (n_neurons,)
+        """
+        return self.z_scores(name) > threshold
+
+    def significant(self, name: str, alpha: float = 0.05) -> NDArray[np.bool_]:
+        """Whether each neuron is significantly connected to a block, given all other blocks.
+
+        Parameters
+        ----------
+        name : str
+            A block.
         alpha : float
-            Share of false ones to expect among those found: Benjamini and Hochberg's procedure on
-            the p-values of ``connections``.
+            False discovery rate: the largest expected share of unconnected neurons among those
+            called connected. The procedure of Benjamini and Hochberg is applied to the p-values of
+            ``connections``.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_neurons,)
         """
         self.block(name)
         if not 0 < alpha < 1:
@@ -244,13 +286,13 @@ class AttributionMap:
         return self.connections[name].significant(alpha)
 
     def ranking(self, name: str) -> list[tuple[str, float]]:
-        """Neurons by their score for a block, highest first."""
+        """Names and scores of the neurons for a block, highest score first."""
         score = self.block(name)
         order = np.argsort(-score, kind="stable")
         return [(self.neuron_names[i], float(score[i])) for i in order]
 
     def agreement(self, name: str) -> float | None:
-        """Whether the map ranks the neurons as an encoding model of the label alone does.
+        """How well the map and an encoding model of the label alone rank neurons alike.
 
         Parameters
         ----------
@@ -261,8 +303,8 @@ class AttributionMap:
         -------
         float or None
             Spearman correlation over neurons of the block's scores with the held-out R^2 of the
-            label alone; a negative R^2 counts as 0. None where it cannot be computed: for blocks
-            that are not a label's, maps made without the labels, and very short recordings.
+            label alone; a negative R^2 counts as 0. None if it cannot be computed: for blocks that
+            belong to no label, maps computed without the labels, and very short recordings.
         """
         scores = self.block(name)
         opinion = self.opinions.get(name)
@@ -279,15 +321,16 @@ class AttributionMap:
         Returns
         -------
         list of Disagreement
-            Each with the neuron's name and what its disagreement may mean; the neurons whose ranks
-            differ most come first. Empty for a block without a second opinion.
+            The name of each such neuron and what the disagreement may mean. The neurons whose
+            ranks differ most come first. The list is empty for a block without a second opinion.
 
         Notes
         -----
         High means in the top quarter of the neurons, and low means in the lower half. By the
-        encoding model, high ones have an R^2 above 0.02 and low ones have not. If the block was
-        tested, high ones are also `significant`, and all that are not are low. A neuron that is
-        significant with an R^2 of 0 or less is always listed.
+        encoding model, a neuron is high only if its R^2 is above 0.02, and low only if it is not.
+        If the block was tested, a neuron is high by the map only if it is also `significant`, and
+        every neuron that is not significant is low. A neuron that is significant and has an R^2 of
+        0 or less is always listed.
         """
         scores = self.block(name)
         if name not in self.opinions:
@@ -297,7 +340,7 @@ class AttributionMap:
             name, self.neuron_names, scores, self.opinions[name], connected
         )
 
-    # What follows needs the map of every time step.
+    # The methods below, down to `compare`, need the map of every time step.
 
     def signed(self) -> Array:
         """Time mean of the signed maps, of shape (n_neurons, n_latents)."""
@@ -306,7 +349,13 @@ class AttributionMap:
         return np.sum(sums, axis=0) / len(steps)
 
     def at(self, time: int) -> AttributionMap:
-        """The map of one sample, by its index in the recording."""
+        """The map of a single sample.
+
+        Parameters
+        ----------
+        time : int
+            Index of the sample in the recording.
+        """
         return self.restrict(times=[time])
 
     def restrict(
@@ -315,7 +364,15 @@ class AttributionMap:
         times: Iterable[int] | None = None,
         epochs: Iterable[tuple[int, int]] | None = None,
     ) -> AttributionMap:
-        """The map over some of its samples: sample indices, a mask, or epochs of the recording."""
+        """The map over a part of its samples; give either ``times`` or ``epochs``.
+
+        Parameters
+        ----------
+        times : iterable of int or bool array of shape (n_times,), optional
+            Sample indices of the recording, or a mask over its samples.
+        epochs : list of (start, stop), optional
+            Stretches of the recording.
+        """
         steps = self._steps("restrict")
         if (times is None) == (epochs is None):
             raise InputError("give either times or epochs")
@@ -328,8 +385,8 @@ class AttributionMap:
 
     def aggregated(self, aggregate: str) -> AttributionMap:
         """The same map with another aggregate over time: mean, max, sum or median."""
-        made = self._remade(self._steps("aggregated"), aggregate)
-        return replace(made, connections=self.connections, opinions=self.opinions)
+        amap = self._remade(self._steps("aggregated"), aggregate)
+        return replace(amap, connections=self.connections, opinions=self.opinions)
 
     def compare(
         self,
@@ -340,20 +397,25 @@ class AttributionMap:
         level: float = 0.95,
         n_stretches: int = 20,
     ) -> Comparison:
-        """Mean scores of a block in two sets of epochs, for instance running and resting.
+        """Compare mean scores of a block in two sets of epochs, for instance running and resting.
 
-        Each set is cut into stretches of time, whose means count as the observations of a Welch
-        interval: neighbouring samples tell the same, and counting each of them would make the
-        interval too short.
+        Each set is cut into stretches of time, and the means of the stretches are the observations
+        of a Welch interval. Neighbouring samples are correlated, and counting them as independent
+        observations would make the interval too short.
 
         Parameters
         ----------
         first, second : list of (start, stop), or bool array over the recording's samples
         block : str
         level : float
-            How often the interval should hold the true difference.
+            Confidence level of the interval.
         n_stretches : int
-            For each condition; a stretch must be long beside the memory of the activity.
+            Number of stretches in each condition. A stretch must be long compared with the
+            autocorrelation time of the activity.
+
+        Returns
+        -------
+        Comparison
         """
         steps = self._steps("compare")
         self.block(block)
@@ -396,30 +458,31 @@ class AttributionMap:
         )
 
     def to_xarray(self) -> Dataset:
-        """As a labelled `xarray.Dataset`; `save` writes the same to a file."""
+        """Convert the map to a labelled `xarray.Dataset`; `save` writes the same to a file."""
         from xcebra.io import map_file
 
         return map_file.to_xarray(self)
 
     def to_pandas(self) -> DataFrame:
-        """One row per neuron: its score for every block, then its value for every latent.
+        """Convert the map to a table with one row per neuron.
 
-        What a test found follows the scores. The second opinion comes last: the rate, and for every
-        label the encoding strength and the usual score of its kind.
+        The columns are the score for every block, the results of the test if there are any, the
+        value for every latent, and the second opinion: the rate, and for every label the encoding
+        strength and the usual score for the label's kind.
         """
         from xcebra.io import map_file
 
         return map_file.to_pandas(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the map to one netCDF file, complete or not at all."""
+        """Write the map to one netCDF file; no incomplete file is left behind."""
         from xcebra.io import map_file
 
         map_file.write_map(path, self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AttributionMap:
-        """Read a map written by `save`; maps of single steps stay in the file until used."""
+        """Read a map written by `save`; maps of single steps are read when they are used."""
         from xcebra.io import map_file
 
         return map_file.read_map(path)
@@ -437,12 +500,14 @@ class AttributionMap:
         Parameters
         ----------
         kind : {"map", "bars", "time"}
-            Neurons by latents, beside the known wiring if ``truth`` names it by factor; one bar
-            per neuron for a block; or a block's score of every neuron over time.
+            ``"map"``: heat map of neurons by latents, and beside it the true connections if
+            ``truth`` is given. ``"bars"``: one bar per neuron for a block. ``"time"``: every
+            neuron's score for a block over time.
         ax : Axes, optional
         block : str, optional
-            For ``"bars"`` and ``"time"``; the first block if not given.
-        truth : mapping of str to bool array, or for bars one bool array, optional
+            Block for ``"bars"`` and ``"time"``. By default, it is the first block.
+        truth : mapping of str to bool array of shape (n_neurons,), or such an array, optional
+            True connections: by factor for ``"map"``, a single array for ``"bars"``.
         """
         from xcebra import plots
 
@@ -470,7 +535,7 @@ class AttributionMap:
         return map_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Read-only mappings cannot be pickled; plain ones become read-only again.
+        # Read-only mappings cannot be pickled. `__post_init__` makes the plain ones read-only.
         parts = dict(self.scores), dict(self.blocks), self.neuron_names, self.latent_names
         others = dict(self.made), self.steps, dict(self.connections), dict(self.lags)
         return type(self), (self.values, *parts, *others, dict(self.opinions), self.warnings)
@@ -484,14 +549,20 @@ class AttributionMap:
         return self.steps
 
     def _remade(self, steps: Steps, aggregate: str) -> AttributionMap:
-        made = AttributionMap.from_steps(
+        amap = AttributionMap.from_steps(
             steps, self.blocks, self.neuron_names, self.latent_names, aggregate=aggregate
         )
-        return replace(made, made={**self.made, **made.made}, warnings=self.warnings)
+        return replace(amap, made={**self.made, **amap.made}, warnings=self.warnings)
 
 
 class Gather:
-    """Aggregates maps over time, entry by entry and block by block, in constant memory."""
+    """Aggregate maps over time, for each entry and each block, in constant memory.
+
+    Parameters
+    ----------
+    aggregate : {"mean", "max", "sum"}
+    blocks : tuple of slice
+    """
 
     def __init__(self, aggregate: str, blocks: tuple[slice, ...]) -> None:
         self._aggregate = aggregate
@@ -500,13 +571,18 @@ class Gather:
         self._state: list[Array] = []
 
     def add(self, maps: Any) -> None:
-        """Take in maps of shape (n_samples, n_neurons, n_latents), of numpy or torch."""
-        found = [abs(maps), *(_norm(maps[:, :, b]) for b in self._blocks)]
+        """Add maps.
+
+        Parameters
+        ----------
+        maps : ndarray or Tensor of shape (n_samples, n_neurons, n_latents)
+        """
+        parts = [abs(maps), *(_norm(maps[:, :, b]) for b in self._blocks)]
         if self._aggregate == "max":
-            new = [_as_double(f.amax(0) if hasattr(f, "amax") else f.max(0)) for f in found]
+            new = [_as_double(p.amax(0) if hasattr(p, "amax") else p.max(0)) for p in parts]
             merge: Any = np.maximum
         else:
-            new = [_as_double(f.sum(0)) for f in found]
+            new = [_as_double(p.sum(0)) for p in parts]
             merge = np.add
         if self._state:
             new = [merge(a, b) for a, b in zip(self._state, new, strict=True)]
@@ -514,7 +590,7 @@ class Gather:
         self._n += len(maps)
 
     def result(self) -> tuple[Array, list[Array]]:
-        """Values, and the scores of each block."""
+        """Values of shape (n_neurons, n_latents), and each block's scores of shape (n_neurons,)."""
         divide = self._n if self._aggregate == "mean" else 1
         values, *scores = [s / divide for s in self._state]
         return values, scores
@@ -524,8 +600,8 @@ def _norm(entries: Any) -> Any:
     return (entries * entries).sum(2) ** 0.5
 
 
-def _as_double(found: Any) -> Array:
-    return np.asarray(found.cpu() if hasattr(found, "cpu") else found, dtype=np.float64)
+def _as_double(values: Any) -> Array:
+    return np.asarray(values.cpu() if hasattr(values, "cpu") else values, dtype=np.float64)
 
 
 def _frozen(array: Array) -> Array:
@@ -535,16 +611,26 @@ def _frozen(array: Array) -> Array:
 
 
 def standardised(scores: Array) -> Array:
-    """Mean zero and variance one over the last axis; zero where all are equal."""
+    """Scale scores to mean zero and variance one over the last axis; zero if all are equal.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (..., n)
+
+    Returns
+    -------
+    ndarray of shape (..., n)
+    """
     varies = scores.max(axis=-1, keepdims=True) > scores.min(axis=-1, keepdims=True)
-    # Not by the spread: rounding of the mean leaves some even between equal scores.
-    spread = np.where(varies, scores.std(axis=-1, keepdims=True), 1.0)
-    apart = np.where(varies, scores - scores.mean(axis=-1, keepdims=True), 0.0)
-    return apart / np.where(spread > 0, spread, 1.0)
+    # The standard deviation cannot decide this: rounding of the mean can make it larger than zero
+    # for equal scores.
+    deviation = np.where(varies, scores.std(axis=-1, keepdims=True), 1.0)
+    centred = np.where(varies, scores - scores.mean(axis=-1, keepdims=True), 0.0)
+    return centred / np.where(deviation > 0, deviation, 1.0)
 
 
 def _rows(known: IntArray, times: Any, name: str) -> IntArray:
-    """Where the samples asked for, by index or mask, stand among those that a map has."""
+    """Positions of the requested samples, by index or mask, among the samples of a map."""
     try:
         wanted = np.asarray(times if isinstance(times, np.ndarray) else list(times))
     except (TypeError, ValueError):
@@ -563,22 +649,23 @@ def _rows(known: IntArray, times: Any, name: str) -> IntArray:
         wanted = np.flatnonzero(wanted)
     elif len(missing := np.setdiff1d(wanted, known)):
         raise InputError(f"{name} asks for sample {missing[0]}, which the map does not have")
-    return _some(np.isin(known, wanted), name)
+    return _nonempty(np.isin(known, wanted), name)
 
 
 def _rows_in_epochs(known: IntArray, epochs: Any, name: str) -> IntArray:
-    """The same for epochs of the recording, which may go on after the map's last sample."""
+    """The same for epochs of the recording, which may end after the map's last sample."""
     epochs = list(epochs) if isinstance(epochs, Iterable) else epochs
     try:
         reach = max(int(stop) for _, stop in epochs)
     except (TypeError, ValueError, OverflowError):
         reach = 0
     checked = Epochs.check(epochs, max(reach, int(known.max()) + 1))
-    which = np.searchsorted(checked.starts, known, side="right") - 1
-    return _some((which >= 0) & (known < checked.stops[which]), name)
+    epoch = np.searchsorted(checked.starts, known, side="right") - 1
+    return _nonempty((epoch >= 0) & (known < checked.stops[epoch]), name)
 
 
-def _some(inside: NDArray[np.bool_], name: str) -> IntArray:
+def _nonempty(inside: NDArray[np.bool_], name: str) -> IntArray:
+    """Positions where ``inside`` is True, or an error if there are none."""
     if not inside.any():
         raise InputError(f"{name} holds no sample of the map")
     return np.flatnonzero(inside)

@@ -1,4 +1,4 @@
-"""Which neurons are connected to which block of an embedding, given all others."""
+"""Test which neurons are connected to each block of an embedding, given all other blocks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,31 @@ from xcebra.statistics.significance import Connections, Gains, group_gains, merg
 
 Array = NDArray[np.float64]
 
+# Fewest samples that are tested. Smaller values allow shorter recordings, for which the test has
+# little power. Not tuned.
 _LEAST_TESTED = 400
-# As many samples as take a few seconds: their number times that of neurons, and its limits.
+# The number of samples times the number of neurons, and the limits of the number of samples. The
+# values are such that a test takes a few seconds; larger values give more power and take longer.
 _WORK, _FEWEST, _MOST = 2_500_000, 10_000, 40_000
 
 
 def tested_samples(recording: Activity, labels: Mapping[str, Label]) -> IntArray:
-    """Samples to test by, at which every label is known, or an error if they are too few."""
+    """Choose evenly spaced samples at which every label is known.
+
+    Parameters
+    ----------
+    recording : Activity
+    labels : mapping of str to Label
+
+    Returns
+    -------
+    ndarray of int of shape (n_samples,)
+
+    Raises
+    ------
+    InputError
+        If there are fewer than 400 such samples.
+    """
     times = recording.epochs.indices()
     for label in labels.values():
         times = times[label.valid[times]]
@@ -47,28 +65,33 @@ def block_connections(
     controls: bool,
     seed: int,
 ) -> dict[str, Connections]:
-    """For every block, which neurons are connected to it given all others.
+    """Test for every block which neurons are connected to it, given all other blocks.
 
-    A label stands for its block, as it is known without noise. The time block is that of the
-    embedding, read without the neuron in question and without what the labels tell of it, in the
-    axes of the default map.
+    The label itself is used in place of its block, because it is known without noise. The time
+    latents are read without the tested neuron, and the part of them that the labels explain is
+    removed. The axes are those of the default map.
 
     Parameters
     ----------
     source : Source
-        With every label of the fit.
+        A source that has every label of the fit.
     blocks : mapping of str to slice
     mixtures : mapping of str to Mixture
-        As for the map.
+        The mixtures of the default map.
     controls : bool
-        Carry units along that cannot be connected.
+        Also test controls, which cannot be connected.
     seed : int
+
+    Returns
+    -------
+    dict of str to Connections
+        The result for each block by its name.
     """
     everyone = np.arange(source.recording.n_neurons)
     gains = _gains(source, blocks, mixtures, everyone, seed)
     carried: dict[str, Gains] = {}
     if controls:
-        assert isinstance(source.recording, Recording)  # not one that has controls already
+        assert isinstance(source.recording, Recording)  # a recording without controls
         replaced = with_controls(source.recording, seed)
         carried = _gains(
             replace(source, recording=replaced), blocks, mixtures, replaced.neurons, seed
@@ -83,7 +106,7 @@ def _gains(
     neurons: IntArray,
     seed: int,
 ) -> dict[str, Gains]:
-    """What every block adds to some neurons, in their order."""
+    """What every block adds to the prediction of ``neurons``, in the order of ``neurons``."""
     decoder = source.decoder
     times = tested_samples(source.recording, source.labels)
     points, rows = source.inputs(times)
@@ -97,7 +120,7 @@ def _gains(
     activity = source.recording.rows(times)[:, neurons].astype(np.float64)
     group = decoder.group.cpu().numpy()[neurons]
     of_label = {label.name: label for label in decoder.labels}
-    found = {}
+    gains = {}
     for name in blocks:
         parts, order = [], []
         for g in np.unique(group):
@@ -108,15 +131,17 @@ def _gains(
                 others = np.concatenate([columns, rest[:, n_time:]], axis=1)
                 part = group_gains(x, rest[:, :n_time], others, clear=False, seed=seed)
             else:
-                mine = of_label[name].columns
+                own_columns = of_label[name].columns
                 mixed = np.zeros_like(rest)
                 if name in mixtures:
-                    mixed = in_units[:, mine] @ mixtures[name].weights.T
+                    mixed = in_units[:, own_columns] @ mixtures[name].weights.T
                     mixed = mixed + bent[g] * mixtures[name].bends
-                other_labels = np.delete(columns, np.arange(mine.start, mine.stop), axis=1)
+                own_indices = np.arange(own_columns.start, own_columns.stop)
+                other_labels = np.delete(columns, own_indices, axis=1)
                 others = np.concatenate([other_labels, rest - mixed], axis=1)
-                part = group_gains(x, columns[:, mine], others, of_label[name].kind, seed=seed)
+                kind = of_label[name].kind
+                part = group_gains(x, columns[:, own_columns], others, kind, seed=seed)
             parts.append(part)
             order.append(own)
-        found[name] = Gains.together(parts, np.argsort(np.concatenate(order)))
-    return found
+        gains[name] = Gains.together(parts, np.argsort(np.concatenate(order)))
+    return gains

@@ -1,4 +1,4 @@
-"""From a network and samples to an attribution map."""
+"""Compute attribution maps of networks over samples."""
 
 from __future__ import annotations
 
@@ -23,34 +23,37 @@ from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder
 from xcebra.networks.jacobian import Inverse, flat_layers, invert, is_linear, linearise
 
-# Neighbours are sought, and random draws made, among this many samples at a time.
+# Most samples in a chunk. Nearest neighbours are searched, and random numbers drawn, in each chunk.
 _CHUNK = 8192
+# Most floats in the Jacobians of a chunk, which are held in memory together when they are averaged
+# over neighbours, and the fewest samples of a chunk in that case. Not tuned.
 _CHUNK_FLOATS = 2**27
 _LEAST_CHUNK = 256
+# Most samples from which shuffled baselines are made. More samples take more memory. Not tuned.
 _BACKGROUND = 8192
-# Floats in the largest array of one batch: about what stays in the caches.
+# Floats in the largest array of a batch, so that it stays approximately within the CPU caches.
 _BATCH_FLOATS = 2**19
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A network as one family of methods sees it.
+    """A network in the form that a family of methods needs.
 
     Parameters
     ----------
     layers : tuple of Module
-        From the inputs to the outputs whose derivatives or changes are attributed.
+        Layers from the inputs to the outputs that are attributed.
     enter : callable
-        From raw samples to those inputs.
+        Function from raw samples to those inputs.
     baseline : Tensor, optional
-        What stands for the absence of activity, as an input.
+        The input that stands for zero activity.
     loadings : Tensor of shape (n_neurons, n_components), optional
-        Orthonormal columns that take attributions to components on to neurons.
+        Orthonormal columns that convert attributions of components to attributions of neurons.
     scale : Tensor of shape (n_neurons,), optional
-        What takes attributions on to the units asked for.
+        Factors that convert attributions to the requested units.
     lags : tuple of int
-        Of the samples that an output is read from, in the order of the inputs, lag by lag; empty if
-        there is one.
+        Lags of the samples that an output is computed from, in the order of the inputs. It is
+        empty if there is a single sample.
     """
 
     layers: Layers
@@ -63,13 +66,13 @@ class View:
 
 @dataclass(eq=False)
 class _Work:
-    """What is at hand while a map is made, and what it tells about the inverses taken."""
+    """Everything that is needed while a map is computed, and the conditioning of its Jacobians."""
 
     view: View
     request: MapRequest
     read: Callable[[IntArray], Tensor]
-    axes: Tensor | None  # for rows of outputs
-    inverse_axes: Tensor | None  # for rows that say how inputs move with latents
+    axes: Tensor | None  # for rows of derivatives of outputs by inputs
+    inverse_axes: Tensor | None  # for rows of derivatives of inputs by latents
     background: Tensor | None = None
     conditions: _Conditions = field(default_factory=lambda: _Conditions())
 
@@ -79,7 +82,8 @@ def _gradient(work: _Work, jacobians: Tensor) -> Tensor:
 
 
 def _inverted(work: _Work, jacobians: Tensor) -> Tensor:
-    # As learned, so that neither the cut-off nor the conditioning depends on the scale of axes.
+    # The inverse is taken in the axes as learned, so that neither the cut-off of singular values
+    # nor the condition number depends on the scale of new axes.
     inverse = invert(jacobians.flatten(2))  # over neurons and lags together
     work.conditions.add(inverse, jacobians.shape[1])
     return _in_axes(work.inverse_axes, inverse.values.mT.reshape(jacobians.shape))
@@ -112,17 +116,17 @@ def _in_axes(axes: Tensor | None, rows: Tensor) -> Tensor:
 
 
 def _baseline(work: _Work) -> Tensor:
-    assert work.view.baseline is not None  # every view of contributions has one
+    assert work.view.baseline is not None  # every view for contributions has a baseline
     return work.view.baseline
 
 
-# From Jacobians, (sample, output, input), to rows of the map, (sample, latent, input).
+# Functions from Jacobians, (sample, output, input), to rows of the map, (sample, latent, input).
 DERIVATIVES: Mapping[str, Callable[[_Work, Tensor], Tensor]] = {
     "decoder-gradient": _decoder,
     "inverted-gradient": _inverted,
     "gradient": _gradient,
 }
-# From samples and random draws to rows of the map.
+# Functions from samples and random numbers to rows of the map, (sample, latent, input).
 CONTRIBUTIONS: Mapping[str, Callable[[_Work, Tensor, Tensor, Tensor], Tensor]] = {
     "integrated-gradients": _integrated,
     "shap-zeros": _shap_zeros,
@@ -132,11 +136,19 @@ CONTRIBUTIONS: Mapping[str, Callable[[_Work, Tensor, Tensor, Tensor], Tensor]] =
 
 
 def view_of_model(encoder: Encoder, decoder: Decoder, method: str, units: str) -> View:
-    """How a method sees a fitted model.
+    """A fitted model in the form that a method needs.
 
-    Derivatives are taken by the components, which are few, and contributions by the standardised
-    neurons; zero activity is zero as recorded. A contribution has the unit of its latent, so that
-    the neurons' units make no difference.
+    Derivatives are taken with respect to the principal components, which are few, and
+    contributions with respect to the standardised neurons. The baseline is zero activity in the
+    units of the recording. A contribution has the unit of its latent and does not depend on the
+    units of the neurons.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    decoder : Decoder
+    method : str
+    units : {"standardised", "raw"}
     """
     scale = None
     if units == "raw":
@@ -159,10 +171,18 @@ def _lags(window: int) -> tuple[int, ...]:
 
 
 def view_of_module(module: nn.Module, like: Tensor) -> View:
-    """How every method sees a module of its own: as it is, with zeros as baseline."""
+    """A torch module in the form that every method needs, with zeros as the baseline.
+
+    Parameters
+    ----------
+    module : Module
+    like : Tensor of shape (n_neurons,) or (n_neurons, n_lags)
+        A sample, for its shape, precision and device.
+    """
     layers = flat_layers(module)
     if like.ndim > 1 and is_linear(layers[0]):
-        # It acts on the lags of each neuron: not the product with whole samples that methods share.
+        # A linear layer acts here on the lags of each neuron and not on whole samples, so that
+        # methods must not treat it as a product with the whole sample.
         layers = (nn.Identity(), *layers)
     lags = tuple(range(like.shape[1])) if like.ndim > 1 else ()
     return View(layers, lambda x: x, torch.zeros_like(like), lags=lags)
@@ -175,9 +195,19 @@ def make_map(
     names: Names,
     request: MapRequest,
 ) -> AttributionMap:
-    """Attribute the latents to the neurons at ``times`` and aggregate.
+    """Attribute the latents to the neurons at ``times`` and aggregate over time.
 
-    ``read`` gives the raw samples at some times, (sample, neuron) or (sample, neuron, lag).
+    Parameters
+    ----------
+    view : View
+    read : callable
+        Function from sample indices to raw samples of shape (n_samples, n_neurons) or
+        (n_samples, n_neurons, n_lags).
+    times : ndarray of int of shape (n_times,)
+        Samples of the map.
+    names : Names
+        Neurons, latents and blocks of the map.
+    request : MapRequest
     """
     described = request.described()
     with torch.no_grad():
@@ -192,29 +222,29 @@ def make_map(
         store = StepStore(request.keep_time, len(times), len(names.neurons), len(names.latents))
         for where, rows in _row_batches(work, times):
             rows = _finished(work, rows)
-            # Half precision is not enough to sum over time.
+            # Half precision is not accurate enough for sums over time.
             rows = rows if rows.dtype == torch.float64 else rows.float()
             maps = _over_lags(rows).mT
             if request.aggregate != "median":
                 gather.add(maps)
-                for i, each in enumerate(by_lag.values()):
-                    each.add(rows[:, :, i].mT)
+                for i, lag_gather in enumerate(by_lag.values()):
+                    lag_gather.add(rows[:, :, i].mT)
             store.put(where, maps)
-    made = {**described, "n_samples": len(times), **work.conditions.summary()}
+    details = {**described, "n_samples": len(times), **work.conditions.summary()}
     steps = store.steps(times)
     if request.aggregate == "median" and steps is not None:
         return AttributionMap.from_steps(
-            steps, names.blocks, names.neurons, names.latents, aggregate="median", made=made
+            steps, names.blocks, names.neurons, names.latents, aggregate="median", made=details
         )
 
-    def summed_up(gathered: Gather, kept: Steps | None, **more: Any) -> AttributionMap:
-        values, found = gathered.result()
-        scores = dict(zip(names.blocks, found, strict=True))
-        told = (names.blocks, names.neurons, names.latents, made, kept)
-        return AttributionMap(values, scores, *told, **more)
+    def map_of(gathered: Gather, map_steps: Steps | None, **fields: Any) -> AttributionMap:
+        values, block_scores = gathered.result()
+        scores = dict(zip(names.blocks, block_scores, strict=True))
+        others = (names.blocks, names.neurons, names.latents, details, map_steps)
+        return AttributionMap(values, scores, *others, **fields)
 
-    lags = {lag: summed_up(each, None) for lag, each in by_lag.items()}
-    return summed_up(gather, steps, lags=lags)
+    lags = {lag: map_of(lag_gather, None) for lag, lag_gather in by_lag.items()}
+    return map_of(gather, steps, lags=lags)
 
 
 def moments(
@@ -223,7 +253,17 @@ def moments(
     times: IntArray,
     request: MapRequest,
 ) -> NDArray[np.float64]:
-    """Mean over time of each neuron's row of the map times itself, (neuron, latent, latent)."""
+    """Mean over time of the outer product of each neuron's row of the map with itself.
+
+    Parameters
+    ----------
+    view, read, times, request
+        As for `make_map`.
+
+    Returns
+    -------
+    ndarray of shape (n_neurons, n_latents, n_latents)
+    """
     total = torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
         work = _Work(view, request, read, *_axes(view, read, times, request))
@@ -235,9 +275,10 @@ def moments(
 
 @contextmanager
 def in_evaluation(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every part of the module is in its own mode again after.
+    """Context in which a module is in evaluation mode; afterwards its own modes are restored.
 
-    Nor do activations change their inputs in place, which are still needed.
+    In the context, activations do not change their inputs in place, because the inputs are still
+    needed for derivatives.
     """
     modes = [(part, part.training) for part in module.modules()]
     in_place = [part for part in module.modules() if getattr(part, "inplace", None) is True]
@@ -254,16 +295,16 @@ def in_evaluation(module: nn.Module) -> Iterator[None]:
 
 
 def _row_batches(work: _Work, times: IntArray) -> Iterator[tuple[IntArray, Tensor]]:
-    """Rows of the map, (sample, latent, input), and the positions in ``times`` they belong to."""
+    """Yield positions in ``times`` and the rows of the map there, (sample, latent, input)."""
     positions = np.arange(len(times))
     size = _CHUNK
     if work.request.smooth > 1:
-        # All Jacobians of a chunk are held at once.
+        # All Jacobians of a chunk are held in memory at once.
         size = int(np.clip(_CHUNK_FLOATS // _widths(work, times)[1], _LEAST_CHUNK, _CHUNK))
     n_chunks = -(-len(times) // size)
     for i in range(n_chunks):
         if work.request.smooth > 1:
-            # Every chunk covers the whole recording, so that neighbours can be near.
+            # Every chunk covers the whole recording, so that it contains near neighbours.
             chunk = positions[i::n_chunks]
         else:
             chunk = positions[i * size : (i + 1) * size]
@@ -278,19 +319,19 @@ def _derivatives(
 ) -> Iterator[tuple[IntArray, Tensor]]:
     finish = DERIVATIVES[work.request.method]
     smooth = min(work.request.smooth, len(chunk))
-    found, embedding = [], []
+    chunk_jacobians, embedding = [], []
     for part in _batches(work, times, chunk):
         x = work.view.enter(work.read(times[part]))
-        at = linearise(work.view.layers, x)
-        jacobians = at.jacobian()
+        linearised = linearise(work.view.layers, x)
+        jacobians = linearised.jacobian()
         if smooth <= 1:
             yield part, finish(work, jacobians)
         else:
-            found.append(jacobians)
-            embedding.append(x if work.request.method == "decoder-gradient" else at.output)
+            chunk_jacobians.append(jacobians)
+            embedding.append(x if work.request.method == "decoder-gradient" else linearised.output)
     if smooth > 1:
-        averaged = _averaged(torch.cat(found), torch.cat(embedding), smooth)
-        at_once = len(found[0])
+        averaged = _averaged(torch.cat(chunk_jacobians), torch.cat(embedding), smooth)
+        at_once = len(chunk_jacobians[0])
         parts = [chunk[a : a + at_once] for a in range(0, len(chunk), at_once)]
         for part, jacobians in zip(parts, averaged.split(at_once), strict=True):
             yield part, finish(work, jacobians)
@@ -300,7 +341,7 @@ def _contributions(
     work: _Work, times: IntArray, chunk: IntArray, number: int
 ) -> Iterator[tuple[IntArray, Tensor]]:
     finish = CONTRIBUTIONS[work.request.method]
-    # Draws belong to the samples of a chunk, however it is cut into batches.
+    # Random numbers are drawn for a whole chunk, so that they do not depend on the batch size.
     rng = np.random.default_rng([work.request.seed, number])
     shape = (methods.SHAP_DRAWS, len(chunk))
     n_baselines = 1 if work.background is None else len(work.background)
@@ -320,24 +361,24 @@ def _contributions(
 
 
 def _batches(work: _Work, times: IntArray, chunk: IntArray) -> list[IntArray]:
-    # As many samples as keep the largest array of a batch in the caches.
+    # The number of samples for which the largest array of a batch stays within the CPU caches.
     fitting = int(np.clip(_BATCH_FLOATS // _widths(work, times)[0], 16, 1024))
     size = work.request.batch_size or fitting
     return [chunk[a : a + size] for a in range(0, len(chunk), size)]
 
 
 def _widths(work: _Work, times: IntArray) -> tuple[int, int]:
-    """Floats of one sample in the largest array on the way to its Jacobian, and in that."""
-    at = linearise(work.view.layers, work.view.enter(work.read(times[:1])))
-    n_inputs, n_outputs = at.inputs[0][0].numel(), at.output.shape[1]
-    widest = max(entered[0].numel() for entered in (*at.inputs, at.output))
+    """Floats per sample in the largest array that its Jacobian needs, and in the Jacobian."""
+    linearised = linearise(work.view.layers, work.view.enter(work.read(times[:1])))
+    n_inputs, n_outputs = linearised.inputs[0][0].numel(), linearised.output.shape[1]
+    widest = max(values[0].numel() for values in (*linearised.inputs, linearised.output))
     return widest * min(n_inputs, n_outputs), n_inputs * n_outputs
 
 
 def _finished(work: _Work, rows: Tensor) -> Tensor:
-    """Rows in the directions, neurons and units asked for: (sample, latent, neuron).
+    """Rows in the requested directions, neurons and units, (sample, latent, neuron).
 
-    Where outputs are read from several lags, (sample, latent, lag, neuron).
+    If outputs are computed from several lags, they are (sample, latent, lag, neuron).
     """
     select, view = work.request.select, work.view
     if isinstance(select, slice):
@@ -345,7 +386,7 @@ def _finished(work: _Work, rows: Tensor) -> Tensor:
     elif select is not None:
         rows = _in_axes(torch.from_numpy(select).to(rows.dtype).to(rows.device), rows)
     if rows.ndim > 3:
-        rows = rows.mT  # a module of its own has its lags last
+        rows = rows.mT  # the inputs of a torch module have the lags last
     elif view.lags:
         rows = rows.unflatten(2, (len(view.lags), -1))
     if view.loadings is not None:
@@ -354,17 +395,19 @@ def _finished(work: _Work, rows: Tensor) -> Tensor:
 
 
 def _over_lags(rows: Tensor) -> Tensor:
-    """The norm over lags, if there are several."""
+    """The norm over lags, if rows have lags."""
     return torch.linalg.vector_norm(rows, dim=2) if rows.ndim > 3 else rows
 
 
 def _averaged(jacobians: Tensor, embedding: Tensor, smooth: int) -> Tensor:
+    """Average each Jacobian over the nearest samples in the embedding, itself included."""
     result = torch.zeros_like(jacobians)
     embedding = embedding.float() if embedding.dtype != torch.float64 else embedding
     for rows, target in zip(embedding.split(1024), result.split(1024), strict=True):
-        # By differences: the faster form by products confuses neighbours far from the origin.
-        apart = torch.cdist(rows, embedding, compute_mode="donot_use_mm_for_euclid_dist")
-        nearest = apart.topk(smooth, dim=1, largest=False).indices
+        # Distances are computed from differences: the faster form with matrix products is not
+        # accurate enough for points far from the origin.
+        distances = torch.cdist(rows, embedding, compute_mode="donot_use_mm_for_euclid_dist")
+        nearest = distances.topk(smooth, dim=1, largest=False).indices
         for column in nearest.unbind(dim=1):
             target += jacobians[column]
     return result.div_(smooth)
@@ -373,23 +416,25 @@ def _averaged(jacobians: Tensor, embedding: Tensor, smooth: int) -> Tensor:
 def _axes(
     view: View, read: Callable[[IntArray], Tensor], times: IntArray, request: MapRequest
 ) -> tuple[Tensor | None, Tensor | None]:
-    """New axes, and their transposed inverse, where and in what precision the rows will be."""
+    """New axes and their transposed inverse, with the device and precision of the rows."""
     if request.axes is None:
         return None, None
     like = view.enter(read(times[:1]))
     inverse = np.ascontiguousarray(np.linalg.inv(request.axes).T)
-    both = (
-        torch.from_numpy(each).to(like.dtype).to(like.device) for each in (request.axes, inverse)
+    tensors = (
+        torch.from_numpy(matrix).to(like.dtype).to(like.device)
+        for matrix in (request.axes, inverse)
     )
-    return next(both), next(both)
+    return next(tensors), next(tensors)
 
 
 def _read_off(
     view: View, read: Callable[[IntArray], Tensor], times: IntArray, request: MapRequest
 ) -> tuple[View, MapRequest]:
-    """A view whose outputs are what is asked for, in its axes: nothing else is then computed.
+    """A view whose outputs are the requested latents or directions, in the requested axes.
 
-    Contributions are linear in the outputs, so that a last layer may choose and turn them.
+    Contributions are linear in the outputs, so that a further linear layer can select and rotate
+    them. Contributions to other outputs are then not computed.
     """
     if request.axes is None and request.select is None:
         return view, request
@@ -407,28 +452,28 @@ def _read_off(
 
 
 def _shuffled(read: Callable[[IntArray], Tensor], times: IntArray, seed: int) -> Tensor:
-    """Samples whose entries were shuffled over time and neurons."""
+    """Samples whose entries are shuffled over time and neurons together."""
     x = read(evenly_spaced(times, _BACKGROUND))
     order = torch.from_numpy(np.random.default_rng(seed).permutation(x.numel()))
     return x.flatten()[order.to(x.device)].reshape(x.shape)
 
 
 class _Conditions:
-    """How well conditioned the inverted Jacobians were, in four bytes a sample."""
+    """Condition numbers of the inverted Jacobians, with four bytes per sample."""
 
     def __init__(self) -> None:
-        self._found = array("f")
+        self._conditions = array("f")
         self._rank_lost = 0
 
     def add(self, inverse: Inverse, n_latents: int) -> None:
-        # Small tensors kept between large ones that come and go would break the memory up.
-        self._found.frombytes(inverse.condition.float().numpy().tobytes())
+        # A list of small tensors, allocated between large temporary ones, would fragment memory.
+        self._conditions.frombytes(inverse.condition.float().numpy().tobytes())
         self._rank_lost += int((inverse.rank < n_latents).sum())
 
     def summary(self) -> dict[str, float]:
-        if not self._found:
+        if not self._conditions:
             return {}
-        condition = np.frombuffer(self._found, dtype=np.float32)
+        condition = np.frombuffer(self._conditions, dtype=np.float32)
         return {
             "condition_median": float(np.median(condition)),
             "condition_worst": float(condition.max()),

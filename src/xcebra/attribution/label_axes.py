@@ -1,4 +1,4 @@
-"""Axes of the embedding: along the labels, and where the map is sparse."""
+"""Axes of the embedding: label axes, and the axes of the sparse basis."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder, embed
 from xcebra.training.plan import Plan
 
+# About the most samples that a readout is fitted to. More samples take longer. Not tuned.
 _MOST_ROWS = 50_000
+# Most samples over which the moments for a mixture are averaged. More take longer. Not tuned.
 _MOST_MAPS = 8192
-# Of the largest singular value of a readout: below it, a column follows from the others.
+# If the smallest singular value of a readout is below this share of the largest one, the columns
+# of the label count as linearly dependent. Larger values reject more labels. Not tuned.
 _LEAST_INDEPENDENT = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class Readout:
-    """``label = block @ weights.T + intercept``.
+    """Linear map from a block to its label: ``label = block @ weights.T + intercept``.
 
     Parameters
     ----------
@@ -43,37 +46,58 @@ class Readout:
 
     @classmethod
     def fit(cls, block: NDArray[np.floating], label: NDArray[np.floating]) -> Readout:
-        """Least squares of label columns on a block's latents."""
+        """Fit label columns to a block's latents by least squares.
+
+        Parameters
+        ----------
+        block : ndarray of shape (n_samples, n_latents)
+        label : ndarray of shape (n_samples, n_columns)
+        """
         design = np.column_stack([block.astype(np.float64), np.ones(len(block))])
         solution = np.linalg.lstsq(design, label, rcond=None)[0]
         return cls(np.ascontiguousarray(solution[:-1].T), solution[-1], label.std(axis=0))
 
     def predict(self, block: NDArray[np.floating]) -> NDArray[np.float64]:
-        """The label, as far as the block tells it."""
+        """Predict the label from a block.
+
+        Parameters
+        ----------
+        block : ndarray of shape (n_samples, n_latents)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_columns)
+        """
         return block @ self.weights.T + self.intercept
 
 
 def fit_readouts(encoder: Encoder, recording: Recording, plan: Plan) -> dict[str, Readout]:
-    """One readout per label, on training samples only."""
+    """Fit a readout for each label, on training samples only."""
     times = plan.training.indices()
     times = times[:: max(1, len(times) // _MOST_ROWS)]
     embedding = embed(encoder, recording, times)
-    found = {}
+    readouts = {}
     for label in plan.labels:
         known = label.valid[times]
         block = embedding[known][:, plan.decisions.blocks[label.name]]
-        found[label.name] = Readout.fit(block, label.points[times[known]])
-    return found
+        readouts[label.name] = Readout.fit(block, label.points[times[known]])
+    return readouts
 
 
 def label_axes(readouts: Mapping[str, Readout], blocks: Mapping[str, slice]) -> NDArray[np.float64]:
-    """New axes for the embedding: each label's columns first, then what does not predict it.
+    """New axes for the embedding: in each label's block, along the label's columns.
 
-    A label is in units of the standard deviation of its columns, their root mean square: nothing
-    depends on its unit, and columns that share a unit, as those of one label do, keep their
-    proportions. What does not predict the label is scaled alike. A block with fewer latents than
-    its label has columns keeps the axes it learned, and so does one whose columns follow from each
-    other, as those of classes do.
+    The first axes of a block predict the columns of the label, and the remaining axes are
+    orthogonal to them and do not predict the label. A label is scaled by the root mean square of
+    the standard deviations of its columns, so that the axes do not depend on its unit and its
+    columns keep their proportions. The remaining axes have the mean length of the first ones. A
+    block keeps the axes as learned if it has fewer latents than its label has columns, or if the
+    columns are linearly dependent, as those of a discrete label are.
+
+    Parameters
+    ----------
+    readouts : mapping of str to Readout
+    blocks : mapping of str to slice
 
     Returns
     -------
@@ -98,17 +122,30 @@ def fit_mixtures(
     blocks: Mapping[str, slice],
     readouts: Mapping[str, Readout],
 ) -> dict[str, Mixture]:
-    """For each label, what the time block's columns must add to its own to make them sparse.
+    """For each label, the mixture of the time block's columns that makes its own columns sparse.
 
-    A label's block follows that label alone, while the time block, whose innovations the time
-    objective keeps apart from the labels', takes a share of every label it is correlated with. So
-    the columns of labels are mixed with those of time. What correlated labels do to each other is
-    not undone.
+    A label's block depends on that label alone. The time objective separates the innovations of
+    the time block from those of the labels, and the time block therefore contains a part of every
+    label that it is correlated with. As a consequence, the columns of labels are mixed with those
+    of the time block. Mixtures of correlated labels with each other are not undone.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    decoder : Decoder
+    recording : Recording
+    blocks : mapping of str to slice
+    readouts : mapping of str to Readout
+
+    Returns
+    -------
+    dict of str to Mixture
+        The mixture of each label by its name; empty without a time block.
     """
     if "time" not in blocks:
         return {}
     times = evenly_spaced(recording.epochs.indices(), _MOST_MAPS)
-    found = moments(
+    products = moments(
         view_of_model(encoder, decoder, "decoder-gradient", "standardised"),
         reader(encoder, recording),
         times,
@@ -116,7 +153,7 @@ def fit_mixtures(
     )
     time = blocks["time"]
     others = np.arange(time.start, time.stop)
-    return {name: sparsest(found, blocks[name], others) for name in readouts}
+    return {name: sparsest(products, blocks[name], others) for name in readouts}
 
 
 def sparse_axes(
@@ -124,15 +161,21 @@ def sparse_axes(
     mixtures: Mapping[str, Mixture],
     blocks: Mapping[str, slice],
 ) -> NDArray[np.float64]:
-    """Label axes with the mixture of each label's columns undone; ``z_new = axes @ z``."""
+    """Label axes in which the mixture of each label's columns is undone.
+
+    Returns
+    -------
+    ndarray of shape (n_latents, n_latents)
+        Invertible; ``z_new = axes @ z``.
+    """
     axes = label_axes(readouts, blocks)
     undo = np.eye(len(axes))
     for name, mixture in mixtures.items():
-        # The inverse of adding columns of time to those of a label.
+        # This is the inverse of adding columns of the time block to those of a label.
         undo[blocks["time"], blocks[name]] = -mixture.weights
     return undo @ axes
 
 
 def reader(encoder: Encoder, recording: Recording) -> Callable[[IntArray], Tensor]:
-    """Raw samples of a recording, where the encoder is."""
+    """A function from sample indices to raw samples, on the device of the encoder."""
     return partial(encoder.samples, recording)

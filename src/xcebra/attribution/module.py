@@ -23,6 +23,7 @@ from xcebra.common.errors import InputError, InputTypeError
 from xcebra.data.epochs import Epochs, IntArray
 from xcebra.data.recording import Recording
 
+# Samples that are checked for NaN at once. It changes speed and memory, not the result.
 _ROWS_AT_ONCE = 65_536
 
 
@@ -42,40 +43,48 @@ def attribute(
     neuron_names: Iterable[str] | None = None,
     random_state: int = 0,
 ) -> AttributionMap:
-    """Attribute a module's outputs to the neurons it reads, over the samples given.
+    """Attribute the outputs of a torch module to its input neurons.
 
-    The module is run in evaluation mode and in its own precision, on its own device, and is left as
-    it was: mode, parameters and their gradients.
+    The module is run in evaluation mode, in its own precision and on its own device. Afterwards its
+    mode, parameters and gradients are the same as before.
 
     Parameters
     ----------
     module : torch.nn.Module
         From (sample, neuron) or (sample, neuron, lag) to (sample, latent).
     X : array-like or Tensor of shape (n_samples, n_neurons) or (n_samples, n_neurons, n_lags)
-        Or a Recording. With lags, Jacobians are inverted over neurons and lags together, and a
-        neuron's attribution is the norm over its lags.
+        Or a Recording. With lags, Jacobians are inverted over neurons and lags together, and the
+        attribution of a neuron is the norm over its lags.
     method : str
-        One of the methods of `XCEBRA.attribute`, but for ``"decoder-gradient"``, which needs the
-        decoder that `XCEBRA` fits.
+        One of the methods of `XCEBRA.attribute` that need no decoder, which excludes
+        ``"crossed-gradient"`` and ``"decoder-gradient"``.
     aggregate : {"mean", "max", "sum", "median"}
-        Over time, of absolute values; the median needs ``keep_time=True``.
+        How absolute values are aggregated over time. The median needs ``keep_time=True``.
     block : str, slice, array-like or None
-        What to attribute: a block's name, latents, or directions of shape (n, n_latents).
+        What to attribute: the name of a block, a slice of latents, or directions of the embedding
+        as an array of shape (n_directions, n_latents). None is the whole embedding.
     blocks : mapping of str to slice, optional
-        Names for groups of latents, side by side and in order; one block ``"all"`` if not given.
+        Adjacent slices of latents in order, by name. By default, all latents are in one block
+        ``"all"``.
     basis : "raw" or array-like of shape (n_latents, n_latents)
         New axes of the embedding, ``z_new = basis @ z``.
     smooth : int
-        Neighbours in the embedding over which each Jacobian is averaged; 1 is none.
+        Number of nearest samples in the embedding over which each Jacobian is averaged, the sample
+        itself included; 1 does not average.
     keep_time : bool or path
-        Keep the map of every sample, in memory or, if it is large or a path is given, in a file.
+        Keep the map of every sample, in memory if it is small enough and otherwise in a temporary
+        file; a path is the file to keep it in.
     epochs : list of (start, stop), optional
-        Samples to aggregate over.
+        Stretches of time to aggregate over.
     batch_size : int, optional
-        Samples at a time; it changes speed and memory, not the map.
+        Number of samples computed at once. It changes speed and memory, not the map.
     neuron_names : iterable of str, optional
     random_state : int
-        For the draws of the two SHAP methods.
+        Seed for the random draws of the two SHAP methods.
+
+    Returns
+    -------
+    AttributionMap
 
     Examples
     --------
@@ -95,15 +104,16 @@ def attribute(
         X = X.neural
     values = _samples(X)
     tensors = itertools.chain(module.parameters(), module.buffers())
-    one = _tensor(values[:1])
-    home = next((each for each in tensors if each.is_floating_point()), one)
+    first_sample = _tensor(values[:1])
+    # A tensor with the precision and the device of the module.
+    like = next((tensor for tensor in tensors if tensor.is_floating_point()), first_sample)
 
     def read(times: IntArray) -> Tensor:
-        return _tensor(values[times]).to(home)
+        return _tensor(values[times]).to(like)
 
     times = Epochs.check(epochs, len(values)).indices()
     with in_evaluation(module):
-        n_latents = _n_latents(module, one.to(home))
+        n_latents = _n_latents(module, first_sample.to(like))
         subject = Subject(names=_names(values.shape[1], n_latents, blocks, neuron_names))
         problems: list[str] = []
         if smooth is None:
@@ -122,12 +132,15 @@ def attribute(
             seed=random_state,
             problems=problems,
         )
-        view = view_of_module(module, one[0].to(home))
+        view = view_of_module(module, first_sample[0].to(like))
         return make_map(view, read, times, names, request)
 
 
 def _samples(X: Any) -> Any:
-    """What the user gave, checked and where it is: a memory-mapped file is not read whole."""
+    """Check X and return it as an array or a tensor.
+
+    A memory-mapped file is not loaded into memory as a whole.
+    """
     try:
         values = X.detach() if isinstance(X, Tensor) else np.asanyarray(X)
         few = _tensor(values[:1])
@@ -147,21 +160,22 @@ def _samples(X: Any) -> Any:
 
 
 def _tensor(part: Any) -> Tensor:
-    """Some samples as a tensor of their own, whole numbers as single precision."""
-    found = part.clone() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
-    return found if found.is_floating_point() or found.is_complex() else found.float()
+    """Copy samples to a new tensor; integers become single precision."""
+    tensor = part.clone() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
+    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.float()
 
 
-def _n_latents(module: nn.Module, one: Tensor) -> int:
+def _n_latents(module: nn.Module, sample: Tensor) -> int:
+    """Number of outputs of a module for a batch of one sample, or an error that says why not."""
     try:
         with torch.no_grad():
-            answer = module(one)
+            output = module(sample)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise InputError(
-            f"the module cannot read samples of shape {tuple(one.shape)}: {error}; X must be "
+            f"the module cannot read samples of shape {tuple(sample.shape)}: {error}; X must be "
             "(n_samples, n_neurons), or (n_samples, n_neurons, n_lags) for models of time windows"
         ) from error
-    shape = tuple(answer.shape) if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
+    shape = tuple(output.shape) if isinstance(output, Tensor) else f"a {type(output).__name__}"
     if isinstance(shape, str) or len(shape) != 2 or shape[0] != 1:
         raise InputError(
             f"the module must answer (sample, latent), but for one sample it gave {shape}; "
@@ -180,16 +194,16 @@ def _names(
     if len(neurons) != n_neurons:
         raise InputError(f"neuron_names has {len(neurons)} names, but X has {n_neurons} neurons")
     blocks = {"all": slice(0, n_latents)} if blocks is None else dict(blocks)
-    at = 0
+    end = 0
     for name, block in blocks.items():
-        follows = isinstance(block, slice) and (block.start or 0) == at and block.stop is not None
-        if not follows or block.stop <= at or block.step not in (None, 1):
+        follows = isinstance(block, slice) and (block.start or 0) == end and block.stop is not None
+        if not follows or block.stop <= end or block.step not in (None, 1):
             raise InputError(
                 f"blocks[{name!r}] is {block}, but blocks must be slices that lie side by side and "
-                f"in order; this one starts at {at}"
+                f"in order; this one starts at {end}"
             )
-        at = block.stop
-    if at != n_latents:
-        raise InputError(f"blocks end at {at}, but the module has {n_latents} latents")
+        end = block.stop
+    if end != n_latents:
+        raise InputError(f"blocks end at {end}, but the module has {n_latents} latents")
     blocks = {name: slice(block.start or 0, block.stop) for name, block in blocks.items()}
     return Names(neurons, latent_names(blocks), blocks)

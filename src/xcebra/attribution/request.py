@@ -1,4 +1,4 @@
-"""What a user asks of a map, checked and with every default resolved, in one place."""
+"""Requests for maps: the arguments of the user, checked and with every default resolved."""
 
 from __future__ import annotations
 
@@ -24,18 +24,22 @@ from xcebra.common.choices import (
 )
 from xcebra.common.errors import InputError, Problem
 
-# How neurons move with latents; the others say how the encoder reads latents off the neurons.
+# Methods that describe how neurons change with latents. The others describe how the encoder
+# computes latents from neurons.
 GENERATIVE = (CROSSED, "decoder-gradient", "inverted-gradient")
-# Methods that need the Jacobian of a network, and those that need nothing but its outputs.
+# Methods that compute a map from Jacobians of a network, and methods that compute contributions of
+# neurons to its outputs.
 BY_DERIVATIVES = ("decoder-gradient", "inverted-gradient", "gradient")
 BY_CONTRIBUTIONS = ("integrated-gradients", "shap-zeros", "shap-shuffled", "feature-ablation")
-# In a short recording the nearest neighbours are far: averaging over many would blur the map.
+# A Jacobian is averaged over at most one neighbour for this many samples. In a short recording the
+# nearest neighbours are far away, and averaging over many of them would blur the map. The recipe's
+# 16 neighbours are used from 9,600 samples on. Larger values average less; not tuned.
 _SAMPLES_A_NEIGHBOUR = 600
 
 
 @dataclass(frozen=True)
 class Names:
-    """What the axes of a map are called."""
+    """Names of neurons, latents and blocks of a map."""
 
     neurons: tuple[str, ...]
     latents: tuple[str, ...]
@@ -44,18 +48,18 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What a map is asked of: a fitted model, or a bare module.
+    """What a map is computed of: a fitted model, or a torch module on its own.
 
     Parameters
     ----------
     names : Names
         Neurons, latents and blocks.
     method, basis, smooth
-        What is used where the user does not say.
+        Defaults for arguments that are None.
     cosine : bool
-        The embedding lies on spheres.
+        Whether the embedding lies on spheres.
     has_decoder, has_crossed_decoder : bool
-        Whether it can go from latents back to neurons, and by decoders that leave neurons out.
+        Whether there is a decoder from latents to neurons, and whether there are crossed decoders.
     """
 
     names: Names
@@ -69,26 +73,28 @@ class Subject:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MapRequest:
-    """A map as it will be made: complete and checked.
+    """A complete and checked request for a map.
 
     Parameters
     ----------
     method : str
     basis : str
-        ``"given"`` if the user gave a matrix.
+        ``"given"`` if the user passed a matrix.
     axes : ndarray of shape (n_latents, n_latents), optional
         New axes of the embedding, ``z_new = axes @ z``.
     select : slice or ndarray of shape (n_chosen, n_latents), optional
-        Latents, or orthonormal directions, to attribute, in the new axes; all if not given.
+        Latents or orthonormal directions to attribute, in the new axes. None means all latents.
     smooth : int
-        Average each Jacobian over this many samples nearest in the embedding, itself among them.
+        Number of nearest samples in the embedding, the sample itself included, over which each
+        Jacobian is averaged.
     units : {"standardised", "raw"}
     aggregate : {"mean", "max", "sum", "median"}
     keep_time : bool or path
-        Keep every step's map, in memory or in a file, temporary unless given.
+        Whether to keep the map of every time step, in memory or in a temporary file. A path is
+        the file to keep them in.
     batch_size : int, optional
     seed : int
-        For methods that draw baselines.
+        Seed for methods that draw baselines at random.
     """
 
     method: Method
@@ -103,7 +109,7 @@ class MapRequest:
     seed: int = 0
 
     def described(self) -> dict[str, Any]:
-        """What a later reader needs to ask for the same map, as plain values."""
+        """The request as plain values, sufficient to request the same map again."""
         selected: Any = None
         if isinstance(self.select, slice):
             selected = [self.select.start, self.select.stop]
@@ -120,7 +126,13 @@ class MapRequest:
 
 
 def same_block(selected: Any) -> slice | list[list[float]] | None:
-    """The ``block=`` that asks for what `MapRequest.described` says was selected."""
+    """The argument ``block`` that selects the same as an earlier request.
+
+    Parameters
+    ----------
+    selected : list or None
+        The entry ``"selected"`` of `MapRequest.described`.
+    """
     if selected is None or not isinstance(selected[0], int):
         block: list[list[float]] | None = selected
         return block
@@ -142,36 +154,37 @@ def resolve(
     seed: int = 0,
     problems: list[str] | None = None,
 ) -> tuple[MapRequest, Names]:
-    """Resolve what a user asked for, of a fitted model and of a bare module alike.
+    """Check the arguments for a map and replace None by defaults.
 
     Parameters
     ----------
     subject : Subject
+        The fitted model or the torch module.
     n_samples : int
-        Samples that the map is of.
+        Number of samples of the map.
     method, basis, smooth, units, aggregate, block, keep_time, batch_size, seed
-        As the user gave them; None is the subject's default. ``basis`` may be a matrix where the
-        subject has no axes of its own.
+        Arguments of the user; None is the default of the subject. For a torch module, ``basis``
+        may be a matrix.
     problems : list of str, optional
-        What is wrong with other arguments, to be raised together.
+        Problems with other arguments, which are raised together with those found here.
 
     Returns
     -------
     MapRequest
     Names
-        Of what the map will show.
+        Neurons, latents and blocks of the map.
 
     Raises
     ------
     InputError
-        With every problem found.
+        If there is any problem; the message lists all of them.
     """
     problems = [] if problems is None else problems
     directions = block is not None and not isinstance(block, (str, slice))
     if method is None:
         method = subject.method
         if method == CROSSED and (directions or not subject.has_crossed_decoder):
-            method = "decoder-gradient"  # the only one for any direction of the embedding
+            method = "decoder-gradient"  # it can attribute any direction of the embedding
     _check_method(problems, subject, method, directions, smooth)
     axes = None
     if basis is None:
@@ -247,7 +260,8 @@ def _check_method(
 
 def _default_basis(subject: Subject, method: Any, directions: bool) -> Basis:
     basis = "raw" if directions else subject.basis
-    # There is no constant mixture to undo on a sphere, nor in what the encoder reads off.
+    # The sparse basis undoes a constant mixture. There is none on a sphere, nor in methods that
+    # describe how the encoder computes latents.
     if basis == "sparse" and (subject.cosine or method not in GENERATIVE):
         return "label"
     return basis
@@ -269,7 +283,7 @@ def _check_basis(problems: list[str], subject: Subject, basis: Any, directions: 
 def _module_basis(
     problems: list[str], basis: Any, n_latents: int
 ) -> tuple[Basis | Literal["given"], NDArray[np.float64] | None]:
-    """The axes of a bare module: as they are, or a matrix."""
+    """The basis of a torch module: ``"raw"``, or a matrix of new axes."""
     if isinstance(basis, str):
         if basis != "raw":
             problems.append(
@@ -292,7 +306,8 @@ def _module_basis(
 
 
 def _default_smooth(subject: Subject, method: str, n_samples: int) -> int:
-    # Jacobians of points on a sphere lie in its tangent planes: averaging would tilt them.
+    # On a sphere, the outputs move within the tangent plane of each point. The mean of Jacobians of
+    # several points would not lie in one tangent plane.
     if subject.cosine or method not in ("inverted-gradient", "gradient"):
         return 1
     return min(subject.smooth, max(1, n_samples // _SAMPLES_A_NEIGHBOUR))
@@ -315,14 +330,22 @@ def _check_keep_time(problems: list[str], keep_time: Any, aggregate: Any) -> Non
 
 
 def choose(names: Names, block: Any) -> tuple[slice | NDArray[np.float64] | None, Names]:
-    """What ``block=`` asks for: what to select, and the names of what is left.
+    """Resolve the argument ``block``.
 
     Parameters
     ----------
     names : Names
+        Neurons, latents and blocks of the whole embedding.
     block : str, slice, array-like of shape (n_directions, n_latents) or None
-        A block by name, latents by position, or directions of the embedding, one per row, which
-        are made orthonormal in the order given.
+        The name of a block, a slice of latents, or directions of the embedding, one per row, which
+        are made orthonormal in the order of the rows.
+
+    Returns
+    -------
+    select : slice, ndarray of shape (n_directions, n_latents) or None
+        Latents or orthonormal directions; None means all latents.
+    Names
+        Neurons, latents and blocks of what is selected.
     """
     n_latents = len(names.latents)
     if block is None:
@@ -338,7 +361,7 @@ def choose(names: Names, block: Any) -> tuple[slice | NDArray[np.float64] | None
         return chosen, Names(names.neurons, names.latents[chosen], only)
     if isinstance(block, slice):
         start, stop, step = block.indices(n_latents)
-        # Negative and missing ends mean what they mean for lists; what lies beyond is a mistake.
+        # Negative and missing ends mean the same as for lists, but ends out of range are errors.
         beyond = any(e is not None and abs(e) > n_latents for e in (block.start, block.stop))
         if step != 1 or start >= stop or beyond:
             raise InputError(
@@ -352,7 +375,7 @@ def choose(names: Names, block: Any) -> tuple[slice | NDArray[np.float64] | None
         vectors = np.empty((0, 0)) if vectors.dtype == bool else vectors.astype(np.float64)
     except (TypeError, ValueError):
         vectors = np.empty((0, 0))
-    # One row of numbers could as well be meant as a choice of latents.
+    # A one-dimensional array is refused: the user may have meant indices of latents.
     n = len(vectors) if vectors.ndim == 2 else 0
     if vectors.shape != (n, n_latents) or n == 0 or not np.isfinite(vectors).all():
         raise InputError(
@@ -371,5 +394,5 @@ def choose(names: Names, block: Any) -> tuple[slice | NDArray[np.float64] | None
 
 
 def latent_names(blocks: Mapping[str, slice]) -> tuple[str, ...]:
-    """Block and number of every latent."""
+    """Name of every latent: its block and its number inside the block."""
     return tuple(f"{name}{i}" for name, b in blocks.items() for i in range(b.stop - b.start))

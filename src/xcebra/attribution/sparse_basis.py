@@ -1,9 +1,10 @@
-"""Axes of the embedding in which a map is sparse.
+"""The sparse basis: axes of the embedding in which most neurons are unconnected.
 
-If factors are correlated, the columns of a label's block carry a constant mixture of the other
-columns. It is undone by the mixture that leaves the fewest neurons connected. The sum of the
-neurons' norms is a convex measure of that, minimised here to a certified optimum; from there, the
-sum of their logarithms, which bears fewer unconnected neurons, is followed down to its minimum.
+If factors are correlated, the columns of a label's block contain a constant mixture of the other
+columns. It is undone by adding the mixture of the other columns that leaves the fewest neurons
+connected. The first measure of this is the sum of the neurons' norms. It is convex, and its minimum
+is certified by a duality gap. From there, the sum of the logarithms of the norms is minimised,
+which also works with fewer unconnected neurons.
 """
 
 from __future__ import annotations
@@ -17,62 +18,79 @@ from xcebra.statistics.significance import typical
 
 Array = NDArray[np.float64]
 
+# Most iterations for the convex problem, and the relative duality gap at which it ends early. A
+# smaller gap takes longer. Not tuned.
 _MOST_ITERATIONS = 2000
 _GAP = 1e-6
+# Largest relative duality gap of a mixture that is trusted. Not tuned: it is far above `_GAP`, so
+# that it only excludes problems that were not solved.
 _SOLVED = 1e-3
+# Most iterations for the logarithmic problem. Not tuned.
 _MOST_SHARPENING = 500
-# Of the median norm: residuals below it count as equally small.
+# Share of the median norm below which norms count as equally small in the logarithmic problem.
+# Smaller values make the measure sharper and its minimisation harder. Not tuned.
 _SHARPEST = 0.02
-# Of the typical norm: below the first a neuron counts as unconnected; up to the second it may be,
-# which is enough to try a mixture and not to trust it.
+# Shares of the typical norm. Below the first, a neuron counts as unconnected. Below the second, it
+# is perhaps unconnected, which is enough to try a mixture but not to trust it. Larger values count
+# more neurons as unconnected. Not tuned.
 _UNCONNECTED, _PERHAPS_UNCONNECTED = 0.4, 0.5
+# Number of times that a fifth of the neurons is left out to compute the instability. More give a
+# more exact median and take longer. Not tuned.
 _LEAVE_OUT_TIMES = 10
-# Chosen on dataset seeds 100 and above: mixtures that were right lie on one side, wrong ones on the
-# other.
+# Largest instability and smallest share of unconnected neurons of a mixture that is trusted. They
+# were chosen on dataset seeds 100 and above: they separate correct mixtures from wrong ones.
 MOST_INSTABILITY = 0.08
 LEAST_UNCONNECTED = 0.1
-# Of the mean norm before: what the median may not fall below where most residuals vanish.
+# Smallest floor of the logarithmic problem, as a share of the mean norm before. It is needed where
+# most norms vanish and the median is near zero. Not tuned.
 _LEAST_FLOOR = 1e-4
-# Of the typical norm before: a mixture that leaves less than this has explained the connected
-# neurons away with the others. Right mixtures of correlated factors left 0.77 to 1.02 (dataset
-# seed 100, correlations up to 0.9); where latents follow the label too, a wrong one leaves next to
-# nothing.
+# Share of the typical norm before. A mixture that leaves less than this has removed the activity of
+# the connected neurons. Correct mixtures of correlated factors left 0.77 to 1.02 (dataset seed 100,
+# correlations up to 0.9). If latents also follow the label, a wrong mixture leaves almost nothing.
 _LEAST_LEFT = 0.1
-# Of the neurons that are unconnected without a mixture, how many may not stay so with it: a mixture
-# that exchanges them for others has turned the map over, unless the others are clearly unconnected,
-# that is, below this share of the typical norm, which few are by chance.
+# The first is the largest share of the neurons that are unconnected without a mixture and that may
+# become connected with it. A mixture above this has exchanged them for other neurons, and is only
+# accepted if the others are clearly unconnected: below the second value, which is a share of the
+# typical norm and which few neurons reach by chance.
 _MOST_LOST, _CLEARLY_UNCONNECTED = 0.25, 0.2
-# A mixture that changes by more than this without a fifth of the neurons is made of noise. Right
-# ones changed by at most 0.22 (dataset seeds 100 and 101), one that put foreign neurons above place
-# cells by 0.5.
+# A mixture with a larger instability than this is noise. Correct mixtures had at most 0.22 (dataset
+# seeds 100 and 101); one that gave foreign neurons higher scores than place cells had 0.5.
 _MOST_UNSTABLE = 0.25
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """What to add to a block's columns: ``A[:, block] + A[:, others] @ weights``.
+    """The mixture that is added to a block's columns: ``A[:, block] + A[:, others] @ weights``.
 
     Parameters
     ----------
     weights : ndarray of shape (n_others, n_block)
+        Weights of the other columns; zero if no mixture was accepted.
     before, after : ndarray of shape (n_neurons,)
-        Root mean square over time of the norm of each neuron's row, before and after.
+        Root mean square over time of the norm of each neuron's row in the block, before and after
+        the mixture is added.
     gap : float
-        Relative duality gap of the convex problem: how far from its optimum its solution, from
-        which the weights were sharpened, can be at most.
+        Relative duality gap of the convex problem, whose solution is the start of the logarithmic
+        problem: an upper bound of the distance to the optimum.
     n_unconnected : int
-        Neurons whose norm after is small beside the typical one: what the mixture is found by.
+        Number of neurons whose norm after is small compared with the typical one. They determine
+        the mixture.
     n_before : int
-        Neurons of which that is true without any mixture. A mixture that leaves fewer than that, or
-        others than these, is not taken, nor one whose unconnected neurons take no more directions
-        over time than there are other columns, since any mixture meets as many conditions, nor one
-        that is unstable or leaves little of the connected neurons: the weights are then zero.
+        Number of such neurons without a mixture.
     instability : float
-        By how much the block's columns change, over the typical norm, when the mixture is found
+        Change of the block's columns, relative to the typical norm, when the mixture is computed
         without a fifth of the neurons.
     bends : ndarray of shape (n_others,)
-        How much of what bends in the other columns' relation to the block is undone as well; see
-        `sparsest`. Without any, it is empty.
+        Share of each bent part that is removed as well; see `sparsest`. Without bent parts, it is
+        empty or zero.
+
+    Notes
+    -----
+    A mixture is refused, and the weights are zero, if it leaves fewer neurons unconnected than
+    there are without it, if it exchanges the unconnected neurons for others, if it is unstable, or
+    if it leaves little of the connected neurons. It is also refused if the unconnected neurons
+    take no more directions over time than there are other columns, because any mixture can meet
+    that many conditions.
     """
 
     weights: Array
@@ -86,19 +104,19 @@ class Mixture:
 
     @property
     def found(self) -> bool:
-        """Whether a mixture was found that leaves more neurons unconnected than chance would."""
+        """Whether a mixture was accepted."""
         return bool(self.weights.any())
 
     @property
     def needed(self) -> bool:
-        """Whether there were too few unconnected neurons to do without a mixture."""
+        """Whether there are too few unconnected neurons without a mixture."""
         return self.n_before <= _few(len(self.weights), len(self.after))
 
     @property
     def trusted(self) -> bool:
-        """Whether it rests on more than a few neurons, and others would have told the same.
+        """Whether the mixture is based on enough neurons and is stable.
 
-        No mixture is trusted where enough neurons are unconnected without one.
+        If no mixture was accepted, this is True if enough neurons are unconnected without one.
         """
         if not self.found:
             return not self.needed
@@ -109,25 +127,26 @@ class Mixture:
 
 @dataclass(frozen=True, eq=False)
 class Bends:
-    """Second moments of columns that change over time: ``A[:, j]`` times a known row ``r_j``.
+    """Second moments of bent columns: ``A[:, j]`` times a known row ``r_j`` that changes over time.
 
     Parameters
     ----------
     with_others : ndarray of shape (n_neurons, n_others, n_block, n_bends)
-        With ``A[:, i]`` in column ``c`` of the block.
+        Moments with ``A[:, i]`` in column ``c`` of the block.
     with_block : ndarray of shape (n_neurons, n_bends)
-        With the block's columns.
+        Moments with the block's columns.
     among : ndarray of shape (n_neurons, n_bends, n_bends)
+        Moments among the bent columns.
     """
 
     with_others: Array
     with_block: Array
     among: Array
 
-    def only(self, kept: NDArray[np.bool_]) -> Bends:
-        """The same with zeros for the others."""
+    def only(self, mask: NDArray[np.bool_]) -> Bends:
+        """The same moments with zeros where the mask, of shape (n_bends,), is False."""
         return Bends(
-            self.with_others * kept, self.with_block * kept, self.among * np.outer(kept, kept)
+            self.with_others * mask, self.with_block * mask, self.among * np.outer(mask, mask)
         )
 
 
@@ -137,8 +156,9 @@ def sparsest(
     """Find the mixture that makes a block's columns sparse over neurons.
 
     Let ``s_i(M)`` be the root mean square over time of ``|A[i, block] + A[i, others] M|``. The
-    convex problem is the least sum of ``s_i``; the sharper one, solved from there and from no
-    mixture at all, the least sum of ``log(s_i^2 + e^2)`` with ``e`` a fiftieth of the median.
+    convex problem minimises the sum of ``s_i``. The logarithmic problem minimises the sum of
+    ``log(s_i^2 + e^2)``, where ``e`` is a fiftieth of the median of ``s_i``. It is solved from two
+    starts, the solution of the convex problem and zero, and the better result is used.
 
     With bends, ``sum_j a_j A[i, j] r_j`` is added inside the norm, and the ``a_j``, between 0 and
     1, are found together with ``M``.
@@ -148,17 +168,22 @@ def sparsest(
     moments : ndarray of shape (n_neurons, n_latents, n_latents)
         Mean over time of the outer product of each neuron's row of the map with itself.
     block : slice
-    others : ndarray of int
+        Columns of the block.
+    others : ndarray of int of shape (n_others,)
         Columns that may be added.
     bends : Bends, optional
+
+    Returns
+    -------
+    Mixture
     """
-    mine = np.arange(block.start, block.stop)
+    own = np.arange(block.start, block.stop)
     plain = _Problem(
         moments[:, others[:, None], others],
-        moments[:, others[:, None], mine],
-        np.einsum("nii->n", moments[:, mine[:, None], mine]),
+        moments[:, others[:, None], own],
+        np.einsum("nii->n", moments[:, own[:, None], own]),
     )
-    shape = len(others), len(mine)
+    shape = len(others), len(own)
     none, straight = np.zeros(shape), np.zeros(len(others))
     before = plain.norms(none)
     if not before.any():
@@ -166,7 +191,7 @@ def sparsest(
     problem, n_bent = _allowed(plain, bends)
     weights, gap = _sharpest(problem)
     after = problem.norms(weights)
-    # Neurons that never move tell nothing of a mixture.
+    # Neurons whose map is zero contain no information about a mixture.
     silent = np.einsum("nii->n", moments) == 0
     perhaps, perhaps_before = (_below(_PERHAPS_UNCONNECTED, s) & ~silent for s in (after, before))
     free, free_before = (_below(_UNCONNECTED, s) & ~silent for s in (after, before))
@@ -178,12 +203,12 @@ def sparsest(
     )
     exchanged = int((free_before & ~perhaps).sum()) > max(len(others), _MOST_LOST * n_before)
     instability = _instability(problem, weights)
-    # A mixture can make as many neurons vanish as it has columns, whatever they carry.
+    # Any mixture can set as many neurons to zero as it has columns, whether connected or not.
     clearly_more = more and (needed or n_after - n_before > len(others))
     refused = (
         n_after < n_before
         or (exchanged and clearly <= clearly_before + len(others))
-        or _n_directions(plain.aa[perhaps]) <= len(others) + n_bent / len(mine)
+        or _n_directions(plain.aa[perhaps]) <= len(others) + n_bent / len(own)
         or typical(after) < _LEAST_LEFT * typical(before)
         or instability > (_MOST_UNSTABLE if clearly_more else MOST_INSTABILITY)
     )
@@ -195,34 +220,34 @@ def sparsest(
 
 
 def _allowed(plain: _Problem, bends: Bends | None) -> tuple[_Problem, int]:
-    """The problem with those bends of which a part is undone, and the number of them.
+    """The problem with those bends whose share is between 0 and 1, and the number of them.
 
-    At most all of a bend can be undone. One that would be undone more than that, or made worse,
-    stands for something else and is left out.
+    A bend whose best share is outside of these limits does not describe a bent part of a latent
+    and is left out.
     """
     if bends is None:
         return plain, 0
     size = plain.ab[0].size
-    kept = np.einsum("nii->i", bends.among) > 0
+    allowed = np.einsum("nii->i", bends.among) > 0
     while True:
-        problem = _bent(plain, bends.only(kept))
+        problem = _bent(plain, bends.only(allowed))
         undone = _sharpest(problem)[0][size:, 0]
-        outside = kept & ((undone < 0) | (undone > 1))
+        outside = allowed & ((undone < 0) | (undone > 1))
         if not outside.any():
-            return problem, int(kept.sum())
-        kept = kept & ~outside
+            return problem, int(allowed.sum())
+        allowed = allowed & ~outside
 
 
 def _bent(plain: _Problem, bends: Bends) -> _Problem:
-    """The problem with every entry of the mixture and every bend as one unknown of its own."""
+    """The problem in which every entry of the mixture and every bend is a separate unknown."""
     n, n_others, n_block = plain.ab.shape
     of_mixture = np.einsum("nij,cd->nicjd", plain.aa, np.eye(n_block))
     size = n_others * n_block
-    both = bends.with_others.reshape(n, size, -1)
+    crossed = bends.with_others.reshape(n, size, -1)
     whole = np.concatenate(
         [
-            np.concatenate([of_mixture.reshape(n, size, size), both], axis=2),
-            np.concatenate([both.transpose(0, 2, 1), bends.among], axis=2),
+            np.concatenate([of_mixture.reshape(n, size, size), crossed], axis=2),
+            np.concatenate([crossed.transpose(0, 2, 1), bends.among], axis=2),
         ],
         axis=1,
     )
@@ -231,19 +256,21 @@ def _bent(plain: _Problem, bends: Bends) -> _Problem:
 
 
 def _few(n_others: int, n_neurons: int) -> float:
-    """Up to how many unconnected neurons a mixture is not to be done without."""
+    """Number of unconnected neurons up to which a mixture is needed."""
     return max(n_others, LEAST_UNCONNECTED * n_neurons)
 
 
 def _below(share: float, norms: Array) -> NDArray[np.bool_]:
+    """Whether each norm is below a share of the typical norm."""
     return np.asarray(norms < share * typical(norms))
 
 
 def _n_directions(moments: Array) -> float:
-    """Directions that neurons take in the other columns over time, added up over neurons.
+    """Number of directions that neurons take in the other columns over time, summed over neurons.
 
-    Each gives the mixture a condition to meet. A neuron whose row keeps its direction gives one;
-    one whose direction changes over time gives more, by the participation ratio of its moments.
+    Each direction is a condition that the mixture has to meet. A neuron whose row has a constant
+    direction counts as one; a neuron whose direction changes over time counts more, by the
+    participation ratio of its moments.
     """
     trace = np.einsum("nii->n", moments)
     squares = np.square(moments).sum(axis=(1, 2))
@@ -257,19 +284,19 @@ def _sharpest(problem: _Problem) -> tuple[Array, float]:
     none = np.zeros_like(convex)
     floor = _SHARPEST * float(np.median(problem.norms(convex)))
     floor = max(floor, _LEAST_FLOOR * float(problem.norms(none).mean()))
-    tried = [problem.least_log_sum(start, floor) for start in (convex, none)]
-    return min(tried, key=lambda m: problem.log_sum(m, floor)), gap
+    candidates = [problem.least_log_sum(start, floor) for start in (convex, none)]
+    return min(candidates, key=lambda m: problem.log_sum(m, floor)), gap
 
 
 def _instability(problem: _Problem, weights: Array) -> float:
-    """By how much a mixture changes without a fifth of the neurons, the median of several."""
+    """Change of a mixture without a fifth of the neurons: the median of several random draws."""
     n = len(problem.bb)
     usual = typical(problem.norms(weights))
     rng = np.random.default_rng(0)
     changes = []
     for _ in range(_LEAVE_OUT_TIMES):
-        kept = problem.only(np.sort(rng.permutation(n)[: max(1, round(0.8 * n))]))
-        change = (_sharpest(kept)[0] if kept.bb.any() else 0.0) - weights
+        reduced = problem.only(np.sort(rng.permutation(n)[: max(1, round(0.8 * n))]))
+        change = (_sharpest(reduced)[0] if reduced.bb.any() else 0.0) - weights
         moved = np.sqrt(np.maximum(np.einsum("nij,ik,jk->n", problem.aa, change, change), 0.0))
         changes.append(float(moved.mean()) / max(usual, float(np.finfo(float).tiny)))
     return float(np.median(changes))
@@ -277,10 +304,17 @@ def _instability(problem: _Problem, weights: Array) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Second moments of each neuron's other columns, of those with the block's, of the block's.
+    """Second moments of each neuron's columns.
 
-    Shapes are (n_neurons, n_unknowns, n_unknowns), (n_neurons, n_unknowns, n_sets) and
-    (n_neurons,): the columns of a mixture are sets of unknowns that share their moments.
+    Parameters
+    ----------
+    aa : ndarray of shape (n_neurons, n_unknowns, n_unknowns)
+        Moments among the other columns.
+    ab : ndarray of shape (n_neurons, n_unknowns, n_sets)
+        Moments of the other columns with those of the block. Each column of a mixture is a set of
+        unknowns, and all sets have the same moments ``aa``.
+    bb : ndarray of shape (n_neurons,)
+        Sum of the squares of the block's columns.
     """
 
     aa: Array
@@ -288,31 +322,43 @@ class _Problem:
     bb: Array
 
     def only(self, neurons: NDArray[np.int64]) -> _Problem:
-        """The same problem with some of the neurons."""
+        """The same problem with these neurons only; ``neurons`` are indices."""
         return _Problem(self.aa[neurons], self.ab[neurons], self.bb[neurons])
 
     def norms(self, m: Array) -> Array:
-        """``s_i`` of a mixture."""
+        """Norms ``s_i`` of the neurons with a mixture ``m`` of shape (n_unknowns, n_sets)."""
         square = self.bb + 2 * np.einsum("nij,ij->n", self.ab, m)
         square += np.einsum("nij,ik,jk->n", self.aa, m, m)
         return np.sqrt(np.maximum(square, 0.0))
 
     def weighted(self, w: Array) -> Array:
-        """The mixture with the least weighted sum of squares; the shortest if there are many."""
+        """The mixture with the smallest weighted sum of squares.
+
+        ``w`` are weights of shape (n_neurons,). If there are many such mixtures, it is the one
+        with the smallest norm.
+        """
         return -np.linalg.pinv(np.tensordot(w, self.aa, 1), rcond=1e-12, hermitian=True) @ (
             np.tensordot(w, self.ab, 1)
         )
 
     def least_sum(self) -> tuple[Array, float]:
-        """Iteratively reweighted least squares, until the duality gap closes.
+        """Minimise the sum of norms by iteratively reweighted least squares.
 
-        The weights of a step give a feasible point of the dual problem, once scaled into the unit
-        balls: each step comes with a lower bound of the optimum.
+        The weights of each iteration, scaled into the unit balls, are a feasible point of the dual
+        problem and give a lower bound of the optimum. Iterations end when the gap between the best
+        sum and the best bound is small.
+
+        Returns
+        -------
+        ndarray of shape (n_unknowns, n_sets)
+            The mixture.
+        float
+            The relative duality gap.
         """
         best = np.zeros(self.ab.shape[1:])
         norms = self.norms(best)
         least, bound = float(norms.sum()), 0.0
-        # The mean, as the median is zero where most neurons are silent or unconnected.
+        # The mean is used because the median is zero if most neurons are silent or unconnected.
         scale = soft = float(norms.mean())
         for _ in range(_MOST_ITERATIONS):
             w = 1 / np.sqrt(norms**2 + soft**2)
@@ -324,18 +370,18 @@ class _Problem:
                 best, least = m, float(norms.sum())
             if least - bound <= _GAP * least:
                 break
-            # Norms are roots of sums that cancel: what is smaller is rounding, and a bound that
-            # leans on it would not hold.
+            # Norms are roots of sums in which terms cancel. Smaller norms are rounding errors, and
+            # a bound computed from them would not be valid.
             soft = max(0.7 * soft, 1e-7 * scale)
-        # Rounding can lift the bound above an optimum of zero.
+        # Because of rounding, the bound can be above an optimum of zero.
         return best, max(0.0, least - bound) / max(least, float(np.finfo(float).tiny))
 
     def log_sum(self, m: Array, floor: float) -> float:
-        """The sharper measure of how many neurons are connected."""
+        """The sum of logarithms, a sharper measure of how many neurons are connected."""
         return float(np.log(self.norms(m) ** 2 + floor**2).sum())
 
     def least_log_sum(self, m: Array, floor: float) -> Array:
-        """Follow the logarithmic measure down from a mixture, sharpening it on the way."""
+        """Minimise the sum of logarithms, from a mixture ``m``, with a falling softening."""
         soft = max(float(np.median(self.norms(m))), floor)
         for _ in range(_MOST_SHARPENING):
             before = m

@@ -1,4 +1,4 @@
-"""Room for the maps of single time steps while they are made: memory, or a file."""
+"""Storage for the maps of single time steps while they are computed, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,22 @@ from torch import Tensor
 from xcebra.attribution.attribution_map import Steps
 from xcebra.data.epochs import IntArray
 
-# Beyond this size they go to a temporary file.
+# Larger maps are stored in a temporary file. Larger values use more memory. Not tuned.
 _IN_MEMORY_BYTES = 2**30
 
 
 class StepStore:
-    """Where maps of single steps are kept, if they are; a file gets its name when it is whole."""
+    """Stores the maps of single steps, if they are wanted.
+
+    A file is written under a temporary name and renamed when it is complete.
+
+    Parameters
+    ----------
+    keep : bool or Path
+        Whether to store maps; a path is the file to store them in.
+    *shape : int
+        Shape of all maps, (n_times, n_neurons, n_latents).
+    """
 
     def __init__(self, keep: bool | Path, *shape: int) -> None:
         self._maps: NDArray[np.float32] | None = None
@@ -34,16 +44,29 @@ class StepStore:
         os.close(handle)
         self._temporary = Path(name)
         self._maps = np.lib.format.open_memmap(name, mode="w+", dtype=np.float32, shape=shape)
-        # Gone with the map; a file with a name of its own is no longer there under this one.
+        # The temporary file is deleted together with the map. A file that was renamed stays.
         weakref.finalize(self._maps, self._temporary.unlink, missing_ok=True)
 
     def put(self, where: IntArray, maps: Tensor) -> None:
-        """Keep the maps of some steps."""
+        """Store maps.
+
+        Parameters
+        ----------
+        where : ndarray of int of shape (n_samples,)
+            Positions of the samples in time.
+        maps : Tensor of shape (n_samples, n_neurons, n_latents)
+        """
         if self._maps is not None:
             self._maps[where] = maps.cpu().numpy()
 
     def steps(self, times: IntArray) -> Steps | None:
-        """Everything kept, whole and from now on read-only."""
+        """All stored maps, which are read-only from now on; None if maps are not wanted.
+
+        Parameters
+        ----------
+        times : ndarray of int of shape (n_times,)
+            Sample index of each map.
+        """
         if self._maps is None:
             return None
         if isinstance(self._maps, np.memmap):

@@ -1,16 +1,54 @@
-"""The command line: one module for each command; nothing heavy is imported before it is needed."""
+"""The command line: one module for each command. Large packages are imported when needed."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from xcebra import __version__
 from xcebra.cli import attribute, fit, inspect, report, reproduce, simulate
 
+
+class _OneLineGroup(TyperGroup):
+    """Commands that also say in one line what is wrong with their options."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """Run a command; with ``standalone_mode``, end the process with its exit code."""
+        try:
+            result = super().main(args, prog_name, complete_var, standalone_mode=False, **kwargs)
+        except Exception as error:
+            # What the parser of options raises; the class is not public.
+            if not hasattr(error, "format_message"):
+                raise
+            if type(error).__name__ == "NoArgsIsHelpError":
+                typer.echo(error.format_message())
+            else:
+                typer.echo(f"xcebra: {_one_line(error.format_message())}", err=True)
+            result = 2
+        if standalone_mode:
+            sys.exit(result if isinstance(result, int) else 0)
+        return result
+
+
+def _one_line(message: str) -> str:
+    text = " ".join(message.replace("Value error, ", "").split())
+    return f"{text[:1].lower()}{text[1:].rstrip('.')}; xcebra COMMAND --help lists all options"
+
+
 app = typer.Typer(
     name="xcebra",
+    cls=_OneLineGroup,
     help="Which neurons carry this behaviour? Attribution maps for neural time series.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""``xcebra attribute``: from a run folder to an attribution map."""
+"""``xcebra attribute``: make the attribution map of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xcebra.cli.console import Json, Quiet, RunFolder, given, one_line_errors
+from xcebra.cli.console import Json, Quiet, RunFolder, one_line_errors, without_none
 from xcebra.common.choices import Aggregate, Basis, Method
 from xcebra.common.errors import InputError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xcebra.attribution.attribution_map import AttributionMap
     from xcebra.training.goodness_of_fit import GoodnessOfFit
 
-_N_SHOWN = 5
+_N_SHOWN = 5  # neurons printed for each block; the map has all of them
 _FIGURES = (".png", ".svg", ".pdf")
 
 
@@ -30,7 +30,7 @@ def attribute(
     ] = None,
     basis: Annotated[Basis | None, typer.Option(help="Axes of the embedding.")] = None,
     smooth: Annotated[
-        int | None, typer.Option(help="Neighbours over which Jacobians are averaged.")
+        int | None, typer.Option(help="Number of neighbours over which Jacobians are averaged.")
     ] = None,
     aggregate: Annotated[Aggregate, typer.Option(help="How to combine time steps.")] = "mean",
     block: Annotated[
@@ -51,7 +51,7 @@ def attribute(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make the attribution map of a run: which neurons carry what."""
+    """Make the attribution map of a run: which neurons carry which label."""
     with one_line_errors():
         from xcebra.report.run_folder import MAP, Run
 
@@ -76,9 +76,9 @@ def attribute(
         amap.save(path)
         if figure is not None:
             truth = opened_run.recording.ground_truth
-            drawn: Any = amap.plot(truth=truth or None).figure
+            drawing: Any = amap.plot(truth=truth or None).figure
             figure.parent.mkdir(parents=True, exist_ok=True)
-            drawn.savefig(figure, dpi=200, bbox_inches="tight")
+            drawing.savefig(figure, dpi=200, bbox_inches="tight")
         if as_json:
             typer.echo(json.dumps({"map": str(path), "neurons": _ranked(amap)}))
         elif not quiet:
@@ -90,7 +90,7 @@ def attribute(
 
 
 def _ranked(amap: AttributionMap) -> dict[str, list[dict[str, Any]]]:
-    """Every neuron of each block, highest score first, as plain values."""
+    """Return every neuron of each block, highest score first, as plain values."""
     ranked: dict[str, list[dict[str, Any]]] = {}
     for name in amap.blocks:
         scores, tested = amap.block(name), amap.connections.get(name)
@@ -100,7 +100,7 @@ def _ranked(amap: AttributionMap) -> dict[str, list[dict[str, Any]]]:
             {
                 "neuron": amap.neuron_names[i],
                 "score": float(scores[i]),
-                **given(
+                **without_none(
                     p_value=None if tested is None else float(tested.p_values[i]),
                     share=None if tested is None else float(tested.share[i]),
                     encoding=None if encoding is None else float(encoding[i]),
@@ -113,9 +113,10 @@ def _ranked(amap: AttributionMap) -> dict[str, list[dict[str, Any]]]:
 
 
 def _top_neurons(amap: AttributionMap, name: str, fit: GoodnessOfFit | None) -> str:
-    """The neurons with the highest scores; if they were tested, of those that are connected.
+    """Return one line about a block: its neurons with the highest scores.
 
-    None are named for a label that was not found.
+    If neurons were tested, only significant ones are named. None are named for a label that was
+    not found in the activity.
     """
     if fit is not None and fit.verdict == "no":
         return f"{name}: not found in the activity, so no neuron is called connected to it"
@@ -130,5 +131,5 @@ def _top_neurons(amap: AttributionMap, name: str, fit: GoodnessOfFit | None) -> 
         if len(order) == 0:
             return line
         line += "; top neurons: "
-    shown = [f"{amap.neuron_names[i]} (score {scores[i]:.3g})" for i in order[:_N_SHOWN]]
-    return line + ", ".join(shown)
+    neurons = [f"{amap.neuron_names[i]} (score {scores[i]:.3g})" for i in order[:_N_SHOWN]]
+    return line + ", ".join(neurons)

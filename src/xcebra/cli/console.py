@@ -1,4 +1,4 @@
-"""What all commands share: common options, and errors and warnings as one line each."""
+"""Options that several commands share, and errors and warnings in one line each."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ _ARGUMENTS = (
 )
 
 
-def given(**options: Any) -> dict[str, Any]:
-    """The options that were given; all others keep the library's defaults."""
+def without_none(**options: Any) -> dict[str, Any]:
+    """Return the options that are not None; all others keep the library's defaults."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 class one_line_errors:
-    """Print a user's error in one line and exit with code 2; let an error of the program through.
+    """Context manager that prints errors of the user in one line and exits with code 2.
 
-    Warnings are printed in one line too. After Ctrl-C, say how to go on.
+    Errors of the program are raised as they are. Warnings are printed in one line too. After
+    Ctrl-C, a message says how to continue.
     """
 
     def __enter__(self) -> None:
@@ -67,7 +68,7 @@ def _print_warning(message: Any, category: type[Warning], *where: Any) -> None:
 
 
 def _with_options(message: Any) -> str:
-    """A message about arguments, followed by the options that set them."""
+    """Return a message about arguments, followed by the options that set them."""
     arguments = [name for name in getattr(message, "arguments", ()) if name in _ARGUMENTS]
     options = [
         option

@@ -1,4 +1,4 @@
-"""``xcebra fit``: from a recording to a run folder."""
+"""``xcebra fit``: fit a model to a recording, in the folder of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xcebra.cli.console import Json, Quiet, given, one_line_errors
+from xcebra.cli.console import Json, Quiet, one_line_errors, without_none
 from xcebra.common.choices import ObjectiveName, RecipeName
 from xcebra.common.errors import InputError
 
@@ -28,17 +28,22 @@ def fit(
         list[str] | None, typer.Option(help="Label to learn from; may be repeated.")
     ] = None,
     label_dims: Annotated[
-        list[str] | None, typer.Option(help="Latents of the label; NAME=N if there are several.")
+        list[str] | None,
+        typer.Option(help="Number of latents of the label; NAME=N if there are several labels."),
     ] = None,
     time_dims: Annotated[
         int | None,
-        typer.Option(help="Latents for what no label explains; by default chosen from the data."),
+        typer.Option(
+            help="Number of latents for what no label explains; by default chosen from the data."
+        ),
     ] = None,
     neural: Annotated[
         list[str] | None,
-        typer.Option(help="Entry that holds the activity, if several could be it."),
+        typer.Option(help="Entry that holds the activity, if several entries could be it."),
     ] = None,
-    epochs: Annotated[str | None, typer.Option(help="Intervals in the file to use.")] = None,
+    epochs: Annotated[
+        str | None, typer.Option(help="Name of the intervals in the file to use.")
+    ] = None,
     bin_size: Annotated[
         float | None, typer.Option(help="Length of a bin in seconds; required for spike times.")
     ] = None,
@@ -52,8 +57,10 @@ def fit(
     discrete: Annotated[
         list[str] | None, typer.Option(help="Label whose values are classes; may be repeated.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Training steps.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples in a training step.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of training steps.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Number of samples in a training step.")
+    ] = None,
     learning_rate: Annotated[
         float | None, typer.Option(help="Learning rate of the optimiser.")
     ] = None,
@@ -78,9 +85,11 @@ def fit(
         typer.Option(help="contrastive, or regression: the supervised baseline."),
     ] = None,
     recipe: Annotated[RecipeName | None, typer.Option(help="Set of default values.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed; another number is another fit.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Random seed; another seed gives another fit.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="Torch device: cpu, cuda, mps ...")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the computation.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of CPU threads.")] = None,
     config: Annotated[
         Path | None, typer.Option(help="Settings in TOML, such as run.toml of another run.")
     ] = None,
@@ -90,9 +99,9 @@ def fit(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Fit a model to a recording, in a folder that holds everything.
+    """Fit a model to a recording, and write everything to one folder.
 
-    Ctrl-C keeps what was done; the same command goes on. What is given here wins over --config.
+    After Ctrl-C, the same command continues the fit. Options win over settings in --config.
     """
     with one_line_errors():
         from xcebra.report.run_folder import Settings, Source, make_run
@@ -100,7 +109,7 @@ def fit(
         before = Settings.load(config) if config else Settings(Source(""), {"random_state": 0})
         source = replace(
             before.recording,
-            **given(
+            **without_none(
                 file=None if file is None else str(file),
                 labels=tuple(label) if label else None,
                 neural=tuple(neural) if neural else None,
@@ -111,7 +120,7 @@ def fit(
         )
         if file is not None:
             source = replace(source, sha256=None)
-        parameters = given(
+        parameters = without_none(
             label_dims=_dims_by_label(label_dims, source.labels),
             time_dims=time_dims,
             label_kind=_label_kinds(circular, discrete),
@@ -145,7 +154,7 @@ def fit(
 
 
 def _dims_by_label(options: list[str] | None, labels: tuple[str, ...]) -> Any:
-    """``4``, or ``position=4`` for each of several labels."""
+    """Return the number of latents from ``4``, or for each label from ``position=4``."""
     if not options:
         return None
     dims: dict[str, int] = {}
@@ -175,7 +184,7 @@ def _label_kinds(circular: list[str] | None, discrete: list[str] | None) -> dict
 
 
 def _summary(run: Run) -> dict[str, Any]:
-    """What the fit found, as plain values."""
+    """Return the results of the fit as plain values."""
     model = run.model
     return {
         "run": str(run.folder),
@@ -188,7 +197,7 @@ def _summary(run: Run) -> dict[str, Any]:
 
 
 def _plain_fit(fit: GoodnessOfFit) -> dict[str, Any]:
-    """A goodness of fit as plain values, without the many values under shifts."""
+    """Return a goodness of fit as plain values, without the long lists of its null values."""
     values = {k: v for k, v in asdict(fit).items() if k != "nulls"}
     if fit.decoding is not None:
         values["decoding"] = {k: v for k, v in values["decoding"].items() if k != "nulls"}

@@ -1,4 +1,4 @@
-"""``xcebra inspect``: what is in a file."""
+"""``xcebra inspect``: list the entries of a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def inspect(
     file: Annotated[Path, typer.Argument(help="A recording: .nwb, .npz, .csv or .parquet.")],
     as_json: Json = False,
 ) -> None:
-    """List what is in a file, and what could be activity, label or epochs."""
+    """List the entries of a file, and which could be activity, labels or epochs."""
     from xcebra.io import describe, opened
 
     with one_line_errors(), opened(file) as contents:

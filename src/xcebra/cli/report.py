@@ -1,4 +1,4 @@
-"""``xcebra report``: a run as one page."""
+"""``xcebra report``: write the page of a run."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from xcebra.cli.console import Json, Quiet, RunFolder, one_line_errors
 def report(
     run: RunFolder,
     out: Annotated[
-        Path | None, typer.Option(help="File; by default report.html in the folder.")
+        Path | None, typer.Option(help="File for the page; by default report.html in the folder.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Write one page to look at: verdict, map, embedding, training, settings.
+    """Write one HTML page with verdict, map, embedding, training and settings.
 
-    It shows the map that xcebra attribute has made, or makes the default one.
+    It shows the map that xcebra attribute has written, or else makes the default map.
     """
     with one_line_errors():
         from xcebra.attribution.attribution_map import AttributionMap

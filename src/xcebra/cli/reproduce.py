@@ -1,4 +1,4 @@
-"""``xcebra reproduce``: tables and figures of the paper, and of the benchmarks."""
+"""``xcebra reproduce``: make tables and figures of the paper and of the benchmarks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def reproduce(
         bool, typer.Option("--quick", help="Fewer sizes and recordings: minutes, not hours.")
     ] = False,
     jobs: Annotated[
-        int | None, typer.Option(help="Processes side by side; by default one per core.")
+        int | None, typer.Option(help="Number of parallel processes; by default one per core.")
     ] = None,
     dask: Annotated[
         str | None, typer.Option(help="Address of a Dask scheduler to run on instead.")
     ] = None,
     run: Annotated[
-        bool, typer.Option(help="Run what is missing, or only show what is finished.")
+        bool, typer.Option(help="Run missing parts, or only show finished ones.")
     ] = True,
     also: Annotated[
         list[str] | None,
@@ -56,9 +56,9 @@ def reproduce(
     sha256: Annotated[str | None, typer.Option(help="grid-cells: digest of the file.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
-    """Re-create a table or figure of the paper, or a harder one, on data with known wiring.
+    """Reproduce a table or figure of the paper, or a harder one, on data with known wiring.
 
-    Finished pieces of work are kept in the folder: the same command goes on after an interruption.
+    Finished parts are kept in the folder. After an interruption, the same command continues.
     """
     with one_line_errors():
         from xcebra.reproduce.real.data import RealFolder
@@ -95,7 +95,7 @@ def _grid_cells(
     conjunctive: list[int] | None,
     sha256: str | None,
 ) -> GridCells | None:
-    """The public recording asked for; None if no option names one."""
+    """Return the public recording that the options name; None if they name none."""
     from xcebra.reproduce.sources import GridCells
 
     if path is None and not any((rat, day, module, conjunctive, sha256)):

@@ -1,4 +1,4 @@
-"""``xcebra simulate``: a recording with known wiring."""
+"""``xcebra simulate``: simulate a recording with known wiring."""
 
 from __future__ import annotations
 
@@ -10,35 +10,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xcebra.cli.console import Json, Quiet, given, one_line_errors
+from xcebra.cli.console import Json, Quiet, one_line_errors, without_none
 from xcebra.common.errors import InputError
 
 if TYPE_CHECKING:
     from xcebra.data.recording import Recording
 
 Simulation = StrEnum("Simulation", {"synthetic": "synthetic", "navigation": "navigation"})
-_SYNTHETIC_INTERVAL = 0.05
+_SYNTHETIC_INTERVAL = 0.05  # seconds
 
 
 def simulate(
     kind: Annotated[Simulation, typer.Argument(help="What to simulate.")],
     out: Annotated[Path, typer.Option(help="File to write: .nwb or .npz.")],
-    seed: Annotated[int, typer.Option(help="Seed; another number is another recording.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed; another seed gives another recording.")
+    ] = 0,
     steps: Annotated[
         int | None,
-        typer.Option(help="Time steps; by default 100,000 (synthetic) or 20,000 (navigation)."),
+        typer.Option(
+            help="Number of time steps; by default 100,000 (synthetic) or 20,000 (navigation)."
+        ),
     ] = None,
     interval: Annotated[
         float | None,
         typer.Option(
-            help="Seconds of a time step; by default 0.05 (synthetic) or 0.1 (navigation)."
+            help="Length of a time step (s); by default 0.05 (synthetic) or 0.1 (navigation)."
         ),
     ] = None,
     noise: Annotated[
-        float, typer.Option(help="Noise in standard deviations of each neuron.")
+        float, typer.Option(help="Noise, in units of each neuron's standard deviation.")
     ] = 0.0,
     counts: Annotated[
-        bool, typer.Option("--counts", help="Poisson counts; spike times in an .nwb file.")
+        bool,
+        typer.Option("--counts", help="Draw Poisson counts; an .nwb file then holds spike times."),
     ] = False,
     hidden: Annotated[
         int | None,
@@ -57,19 +62,19 @@ def simulate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make a recording whose wiring is known.
+    """Simulate a recording whose wiring is known.
 
     synthetic: 50 neurons, a label z2 that drives half of them, and a factor that drives all.
-    navigation: a rat in a box; position drives place and grid cells, heading the head-direction
-    cells, speed the speed cells.
+    navigation: a rat in a box; position drives place and grid cells, heading drives head-direction
+    cells, and speed drives speed cells.
     """
     with one_line_errors():
         from xcebra.io import write
 
         if interval is not None and not interval > 0:
             raise InputError(f"--interval must be above 0 seconds, got {interval:g}")
-        common = given(n_steps=steps, noise=noise, counts=counts, seed=seed)
-        sizes = given(hidden=hidden, observed=observed, correlation=correlation)
+        common = without_none(n_steps=steps, noise=noise, counts=counts, seed=seed)
+        sizes = without_none(hidden=hidden, observed=observed, correlation=correlation)
         if kind == Simulation.navigation:
             recording = _navigation(common, sizes, cells, interval)
         else:
@@ -92,7 +97,7 @@ def _navigation(
 
     if sizes:
         raise InputError(f"--{next(iter(sizes))} is for synthetic, not for navigation")
-    return navigation(**common, **given(n_cells=cells, interval=interval))
+    return navigation(**common, **without_none(n_cells=cells, interval=interval))
 
 
 def _synthetic(

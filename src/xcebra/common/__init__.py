@@ -1,1 +1,1 @@
-"""Small helpers that know nothing of recordings: argument checks, files, progress, interrupts."""
+"""General helpers, independent of recordings: argument checks, files, progress, interrupts."""

@@ -1,4 +1,4 @@
-"""The words that arguments take, each list in one place, as types and as values."""
+"""The values that string arguments can take, as types and as tuples."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ Experiment = Literal[
     "real",
 ]
 
-# The default method; it needs the estimator's own decoder, so that a bare module does not have it.
+# The default method. It needs the decoders of the estimator, so it is not available for a module
+# without an estimator.
 CROSSED: Method = "crossed-gradient"
 
 METHODS: tuple[Method, ...] = get_args(Method)

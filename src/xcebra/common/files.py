@@ -1,4 +1,4 @@
-"""Files that are complete or not there at all."""
+"""Writing of files that are either complete or absent, never partly written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pathlib import Path
 
 @contextmanager
 def atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A file to write beside ``path``; it takes that name if all goes well, else it is removed."""
+    """Provide a temporary file in the same folder, which is renamed to ``path`` at the end.
+
+    If an exception is raised before that, the temporary file is removed and ``path`` is unchanged.
+    """
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(
@@ -32,7 +35,7 @@ def atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _umask() -> int:
-    """What new files may not be; it can only be read by setting it."""
+    """The process's mask of permissions for new files; it can be read only by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish to stop soon, with what was learned so far."""
+"""Handling of Ctrl-C: training stops after the current step and keeps what was learned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from typing import Any
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C ask for an end after the current step; a second one raises at once."""
+    """Record the first Ctrl-C instead of raising it; a second one raises KeyboardInterrupt.
+
+    Yields a function that returns whether Ctrl-C was pressed. Signals can be handled only in the
+    main thread; in other threads the function always returns False.
+    """
     asked = False
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -1,4 +1,4 @@
-"""Progress bars, in a terminal and in a notebook."""
+"""Progress bars for terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ from typing import Any
 from tqdm.auto import tqdm
 
 
-def bar(total: int, shown: bool, **options: Any) -> tqdm:
-    """A bar, as the place where it runs can show it."""
-    return tqdm(total=total, disable=not shown, **options)
+def bar(total: int, visible: bool, **options: Any) -> tqdm:
+    """Create a progress bar for a terminal or for a notebook, whichever the program runs in.
+
+    Parameters
+    ----------
+    total : int
+        Number of steps.
+    visible : bool
+        If False, nothing is displayed.
+    **options
+        Further arguments of tqdm.
+    """
+    return tqdm(total=total, disable=not visible, **options)
 
 
 def watched() -> bool:
-    """Whether someone may be watching: in a terminal, or in a notebook."""
+    """Whether the output goes to a terminal or to a notebook, where a user may see it."""
     return sys.stderr.isatty() or in_notebook()
 
 
 def in_notebook() -> bool:
-    """Whether this runs in a notebook's kernel."""
+    """Whether the program runs in the kernel of a notebook."""
     shell = sys.modules.get("IPython")
     running = shell.get_ipython() if shell is not None else None
     return type(running).__name__ == "ZMQInteractiveShell"

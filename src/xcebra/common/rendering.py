@@ -1,4 +1,4 @@
-"""Maps and fits as HTML that a notebook shows in place of their text."""
+"""HTML representations of maps and fits for notebooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# From paper to ink, by eye.
+# Colours from the lowest value (nearly white) to the highest (dark purple), chosen by eye.
 _COLOURS = np.array(
     [
         [253, 253, 252],
@@ -23,26 +23,28 @@ _COLOURS = np.array(
         [58, 15, 110],
     ]
 )
+# Height of the picture and width of one latent, in pixels.
 _HEIGHT, _COLUMN = 300, 26
+# Number of top neurons that are listed for each block.
 _N_FIRST = 8
 _WORDS = {"yes": "yes", "no": "NO, do not read its map", "unclear": "unclear"}
 
 
 def verdict_words(name: str, fit: Any) -> str:
-    """Whether an objective was learned, in words, and what that rests on."""
+    """Whether an objective was learned, in words, with the reason."""
     effect = "" if fit.effect is None else f"; effect {fit.effect:.2f}"
     return f"{_WORDS[fit.verdict]}: {fit.explanation(name)}{effect}"
 
 
 def map_html(amap: Any) -> str:
-    """The map as a picture beside the first neurons of each block."""
-    shown = np.array(amap.values, dtype=float)
+    """HTML with a picture of the map and, beside it, the top neurons of each block."""
+    shares = np.array(amap.values, dtype=float)
     for block in amap.blocks.values():
-        shown[:, block] /= shown[:, block].max() or 1.0
-    width = _COLUMN * shown.shape[1]
-    title = f"{len(shown)} neurons by {shown.shape[1]} latents; dark is most of its block"
+        shares[:, block] /= shares[:, block].max() or 1.0
+    width = _COLUMN * shares.shape[1]
+    title = f"{len(shares)} neurons by {shares.shape[1]} latents; dark is most of its block"
     picture = (
-        f'<img src="{png(shown)}" alt="{title}" title="{title}" '
+        f'<img src="{png(shares)}" alt="{title}" title="{title}" '
         f'style="width:{width}px;height:{_HEIGHT}px;image-rendering:pixelated;'
         'border:1px solid #8884"/>'
     )
@@ -65,7 +67,7 @@ def map_html(amap: Any) -> str:
 
 
 def fit_html(fits: Mapping[str, Any]) -> str:
-    """What was learned, and how sure that is."""
+    """HTML table with the verdict on each objective."""
     lines = "".join(
         f"<tr><td style='text-align:left'>{escape(name)}</td>"
         f"<td style='text-align:left'>{escape(verdict_words(name, fit))}</td></tr>"
@@ -76,13 +78,19 @@ def fit_html(fits: Mapping[str, Any]) -> str:
 
 
 def png(shares: NDArray[np.float64]) -> str:
-    """Numbers from 0 to 1 as the pixels of a picture, one each, in a link that holds it."""
-    at = np.clip(shares, 0, 1) * (len(_COLOURS) - 1)
-    low = np.minimum(at.astype(int), len(_COLOURS) - 2)
-    part = (at - low)[:, :, None]
-    pixels = np.round(_COLOURS[low] * (1 - part) + _COLOURS[low + 1] * part).astype(np.uint8)
+    """Encode an array as a PNG image in a data URL, with one pixel for each value.
+
+    Parameters
+    ----------
+    shares : ndarray of shape (height, width)
+        Values from 0 to 1; others are clipped.
+    """
+    position = np.clip(shares, 0, 1) * (len(_COLOURS) - 1)
+    low = np.minimum(position.astype(int), len(_COLOURS) - 2)
+    weight = (position - low)[:, :, None]
+    pixels = np.round(_COLOURS[low] * (1 - weight) + _COLOURS[low + 1] * weight).astype(np.uint8)
     height, width = shares.shape
-    # Each row starts with the number of its filter: none.
+    # Each row starts with the number of its filter; 0 is no filter.
     rows = np.zeros((height, 1 + 3 * width), np.uint8)
     rows[:, 1:] = pixels.reshape(height, -1)
     parts = {

@@ -1,4 +1,4 @@
-"""Tensors and a plain header in one safetensors file."""
+"""Reading and writing of safetensors files that hold tensors and a JSON header."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from xcebra.common.errors import InputError
 from xcebra.common.files import atomically
 
+# Version of the format that is written, and the versions that can be read.
 FORMAT_VERSION = 3
 _READABLE = ("2", "3")
 
@@ -26,17 +27,17 @@ def write_tensors(
     tensors: Mapping[str, Tensor],
     header: Mapping[str, Any],
 ) -> None:
-    """Write under a temporary name beside ``path``, then rename: never half a file.
+    """Write tensors and a header to a file, which is never left partly written.
 
     Parameters
     ----------
     path : path
         Its folder must exist.
     kind : str
-        What the file holds; `read_tensors` asks for it again.
+        What the file holds; `read_tensors` checks it.
     tensors : mapping of str to Tensor
     header : mapping
-        Anything JSON can say.
+        Values that can be written as JSON.
     """
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps(header, sort_keys=True)
@@ -53,19 +54,32 @@ def write_tensors(
 def read_tensors(
     path: str | os.PathLike[str], kind: str
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read a file written by `write_tensors`, refusing one that is cut short or was edited.
+    """Read a file that was written by `write_tensors`.
+
+    Parameters
+    ----------
+    path : path
+    kind : str
+        What the file must hold.
+
+    Returns
+    -------
+    tensors : dict of str to Tensor
+    header : dict
 
     Raises
     ------
     FileNotFoundError
     ValueError
-        If the file is damaged, of another kind, or from a newer version of the package.
+        If the file is damaged, was edited, is of another kind, or has a format version that this
+        package cannot read.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     try:
-        # Read once: header and data are of one file, even if it is replaced meanwhile.
+        # The file is read only once, so that header and data belong together even if the file is
+        # replaced at the same time.
         content = path.read_bytes()
         tensors = load(content)
         size = int.from_bytes(content[:8], "little")
@@ -93,11 +107,12 @@ def read_tensors(
 
 
 def under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names start with a prefix, without it."""
+    """Select the tensors whose names start with a prefix, and remove the prefix from the names."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def _digest(kind: str, version: str, header: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the whole content, as hexadecimal digits."""
     state = hashlib.sha256()
     for text in (kind, version, header):
         state.update(text.encode() + b"\0")

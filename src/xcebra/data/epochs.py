@@ -1,4 +1,4 @@
-"""Stretches of uninterrupted recording. No pair in time, and no window, may cross their borders."""
+"""Epochs: uninterrupted stretches of time. No pair in time and no window crosses their borders."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ IntArray = NDArray[np.int64]
 
 
 def evenly_spaced(items: NDArray[Any], most: int) -> NDArray[Any]:
-    """At most ``most`` of the items, evenly spaced and in order; all if there are no more."""
+    """Select at most ``most`` evenly spaced items, in order; all items if there are no more."""
     return items[np.unique(np.linspace(0, len(items) - 1, most).astype(np.int64))]
 
 
 def samples_before(window: int) -> int:
-    """How many samples of a window lie before its own."""
+    """Number of samples of a window that lie before its central sample."""
     return window // 2
 
 
 @dataclass(frozen=True, eq=False)
 class Epochs:
-    """Half-open stretches ``[start, stop)`` of sample indices, in order, not overlapping.
+    """Half-open intervals ``[start, stop)`` of sample indices, in order and not overlapping.
 
     Parameters
     ----------
     starts, stops : ndarray of shape (n_epochs,)
-        First sample of each epoch, and the one after its last.
+        Index of the first sample of each epoch, and one more than the index of its last sample.
     """
 
     starts: IntArray
@@ -39,13 +39,24 @@ class Epochs:
 
     @classmethod
     def check(cls, epochs: Iterable[tuple[int, int]] | Epochs | None, n_times: int) -> Epochs:
-        """Turn what a user gave into epochs of a recording with ``n_times`` samples.
+        """Check the epochs of a user and convert them.
+
+        Parameters
+        ----------
+        epochs : iterable of (start, stop), Epochs or None
+            Sample indices. None is one epoch with all samples.
+        n_times : int
+            Number of samples of the recording.
+
+        Returns
+        -------
+        Epochs
 
         Raises
         ------
         ValueError
-            If an epoch is empty, outside the recording, not made of whole numbers, or overlaps
-            the one before it.
+            If an epoch is empty, lies outside the recording, overlaps the one before it, or if its
+            limits are not whole numbers.
         """
         if isinstance(epochs, Epochs):
             epochs = epochs.pairs()
@@ -89,7 +100,7 @@ class Epochs:
 
     @property
     def size(self) -> int:
-        """Number of samples in all epochs."""
+        """Number of samples in all epochs together."""
         return int(self.lengths.sum())
 
     def pairs(self) -> list[tuple[int, int]]:
@@ -97,23 +108,34 @@ class Epochs:
         return [(int(a), int(b)) for a, b in zip(self.starts, self.stops, strict=True)]
 
     def indices(self) -> IntArray:
-        """Every sample index inside an epoch, in order."""
+        """Indices of all samples that lie in an epoch, in order."""
         return np.concatenate([np.arange(a, b) for a, b in self.pairs()])
 
     def stop_of(self, times: IntArray) -> IntArray:
-        """Where the epoch that holds each of ``times`` ends."""
+        """End (exclusive) of the epoch in which each of ``times`` lies, of shape (n,)."""
         return self.stops[np.searchsorted(self.starts, times, side="right") - 1]
 
     def neighbours(
         self, times: IntArray, before: int = 1, after: int = 1
     ) -> tuple[IntArray, IntArray]:
-        """The samples so many before and after each of ``times``, in its own epoch.
+        """Samples at a fixed distance before and after each of ``times``, in the same epoch.
 
-        At an edge both are the one there is; where there is neither, both are the edges, so that a
-        sample that is alone is its own neighbour.
+        If one of the two would lie outside the epoch, the other one is used for both. If both would
+        lie outside, they are the first and the last sample of the epoch; the only sample of an
+        epoch is thus its own neighbour.
+
+        Parameters
+        ----------
+        times : ndarray of int of shape (n,)
+        before, after : int
+            Distances in samples.
+
+        Returns
+        -------
+        earlier, later : ndarrays of int of shape (n,)
         """
-        which = np.searchsorted(self.starts, times, side="right") - 1
-        first, last = self.starts[which], self.stops[which] - 1
+        epoch = np.searchsorted(self.starts, times, side="right") - 1
+        first, last = self.starts[epoch], self.stops[epoch] - 1
         earlier, later = times - before, times + after
         return (
             np.where(earlier >= first, earlier, np.where(later <= last, later, first)),
@@ -121,10 +143,23 @@ class Epochs:
         )
 
     def windows(self, times: IntArray, size: int, n_times: int) -> IntArray:
-        """Samples of the window around each of ``times``, of shape (n, size).
+        """Indices of the samples in the window around each of ``times``.
 
-        It begins ``size // 2`` samples before. What would lie beyond the edge of an epoch, or of
-        a gap between epochs, is the sample at that edge.
+        A window begins ``size // 2`` samples before its central sample. Samples that would lie
+        beyond the edge of an epoch, or of a gap between epochs, are replaced by the sample at that
+        edge.
+
+        Parameters
+        ----------
+        times : ndarray of int of shape (n,)
+        size : int
+            Samples in a window.
+        n_times : int
+            Number of samples of the recording.
+
+        Returns
+        -------
+        ndarray of int of shape (n, size)
         """
         edges = np.unique(np.concatenate([[0], self.starts, self.stops, [n_times]]))
         stretch = np.searchsorted(edges, times, side="right") - 1
@@ -133,7 +168,7 @@ class Epochs:
         return np.clip(times[:, None] + offsets, first[:, None], last[:, None])
 
     def inside(self, window: int) -> Epochs:
-        """What is left of each epoch when the window around every sample is to lie in it."""
+        """Shorten each epoch to the samples whose whole window lies in it."""
         before = samples_before(window)
         starts, stops = self.starts + before, self.stops - (window - 1 - before)
         keep = starts < stops
@@ -150,22 +185,23 @@ class Epochs:
         return Epochs(self.starts, cuts), Epochs(cuts, self.stops).longer_than(0)
 
     def cut(self, n: int, length: int, least: int = 0) -> tuple[Epochs, Epochs]:
-        """Take ``n`` stretches of ``length`` samples out, spread evenly through all epochs.
+        """Take out ``n`` stretches of ``length`` samples, evenly spaced over all epochs.
 
-        A stretch lies inside one epoch, which must be longer. It is moved to the edge of its epoch
-        where no more than ``least`` samples would be left before or after it.
+        Each stretch lies inside one epoch, which must be longer than the stretch. A stretch is
+        moved to the edge of its epoch if ``least`` samples or fewer would be left between the two.
 
         Returns
         -------
         rest, stretches : Epochs
+            What is left of the epochs, and what was taken out.
         """
         ends = np.cumsum(self.lengths)
         taken = []
         for i in range(n):
             centre = (2 * i + 1) * self.size // (2 * n)
-            which = int(np.searchsorted(ends, centre, side="right"))
-            first, stop = int(self.starts[which]), int(self.stops[which])
-            start = stop - (int(ends[which]) - centre) - length // 2
+            epoch = int(np.searchsorted(ends, centre, side="right"))
+            first, stop = int(self.starts[epoch]), int(self.stops[epoch])
+            start = stop - (int(ends[epoch]) - centre) - length // 2
             start = min(max(start, first), stop - length)
             if start - first <= least:
                 start = first
@@ -173,7 +209,8 @@ class Epochs:
                 start = stop - length
             taken.append((start, start + length))
         starts, stops = np.array(taken, dtype=np.int64).reshape(-1, 2).T
-        # What is left begins where an epoch or the end of a stretch is, and ends likewise.
+        # What is left begins at the start of an epoch or at the end of a stretch. It ends at the
+        # end of an epoch or at the start of a stretch.
         rest = Epochs(
             np.sort(np.concatenate([self.starts, stops])),
             np.sort(np.concatenate([self.stops, starts])),
@@ -181,22 +218,28 @@ class Epochs:
         return rest.longer_than(0), Epochs(starts, stops)
 
     def thin(self, share: float) -> tuple[Epochs, Epochs]:
-        """Part whole epochs in two: most of them, and ``share`` of the samples, spread evenly."""
+        """Divide whole epochs into two groups, the second one with a ``share`` of the samples.
+
+        The epochs of the second group are evenly spaced.
+        """
         taken, n_taken = np.zeros(len(self), dtype=bool), 0
         for i, (length, end) in enumerate(zip(self.lengths, np.cumsum(self.lengths), strict=True)):
-            # Half an epoch early, so that those taken lie in the middle of their share.
+            # Half an epoch early, so that the epochs that are taken are centred among the others.
             if share * end >= n_taken + length / 2 and n_taken + length <= share * self.size:
                 taken[i] = True
                 n_taken += length
         return self.every(~taken), self.every(taken)
 
-    def every(self, which: slice | NDArray[np.bool_]) -> Epochs:
-        """Some of the epochs."""
-        return Epochs(self.starts[which], self.stops[which])
+    def every(self, selection: slice | NDArray[np.bool_]) -> Epochs:
+        """Select epochs by a slice, or by a boolean array of shape (n_epochs,)."""
+        return Epochs(self.starts[selection], self.stops[selection])
 
     def draw(self, n: int, rng: np.random.Generator) -> IntArray:
-        """Draw ``n`` samples uniformly, with replacement; memory does not grow with time."""
+        """Draw ``n`` sample indices uniformly with replacement.
+
+        The memory that is needed does not depend on the length of the epochs.
+        """
         ends = np.cumsum(self.lengths)
         flat = rng.integers(ends[-1], size=n)
-        which = np.searchsorted(ends, flat, side="right")
-        return self.stops[which] - (ends[which] - flat)
+        epoch = np.searchsorted(ends, flat, side="right")
+        return self.stops[epoch] - (ends[epoch] - flat)

@@ -1,4 +1,4 @@
-"""What a label means: continuous, circular or discrete, with missing samples and a delay."""
+"""Labels: continuous, circular or discrete, with missing samples and a delay."""
 
 from __future__ import annotations
 
@@ -12,20 +12,26 @@ from xcebra.caveats import LabelKindWarning, MissingLabelWarning, warn
 from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
 
+# Labels with whole numbers are taken as discrete if they have at most this many different values.
+# Larger values take more coarsely measured quantities as classes; not tuned. The guess is always
+# reported by a warning.
 _MOST_CLASSES = 20
+# Floats with whole values cause a warning if each value occurs at least this often on average.
+# Larger values give fewer warnings; not tuned.
 _LEAST_REPEATS = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Label:
-    """One label as points in a space where distances mean something.
+    """One label as points in a space in which similar values are close to each other.
 
     Parameters
     ----------
     name : str
     kind : {"continuous", "discrete", "circular"}
     points : ndarray of shape (n_times, n_columns)
-        The values; for circular labels cosine and sine; for discrete ones one column per class.
+        The values of a continuous label; cosine and sine of a circular one; for a discrete one, one
+        column per class that is 1 in samples of that class and 0 elsewhere.
     valid : ndarray of shape (n_times,)
         False where the label is missing.
     classes : tuple
@@ -40,27 +46,31 @@ class Label:
 
     @property
     def width(self) -> int:
-        """Dimensions an embedding needs for it: columns, 2 for an angle, classes - 1 up to 3."""
+        """Number of latents that an embedding needs for the label.
+
+        This is the number of columns for a continuous label, 2 for a circular one, and the number
+        of classes less one, but at most 3, for a discrete one.
+        """
         columns = self.points.shape[1]
         return min(columns - 1, 3) if self.kind == "discrete" else columns
 
     def codes(self) -> NDArray[np.int64]:
-        """Class of every sample of a discrete label."""
+        """Index of the class of each sample of a discrete label, of shape (n_times,)."""
         return self.points.argmax(axis=1)
 
 
 @dataclass(frozen=True)
 class LabelSpec:
-    """How to read a label.
+    """How the values of a label are to be interpreted.
 
     Parameters
     ----------
     kind : str or None
-        None is continuous for floats, and a guess with a warning for integers.
+        If None, floats are continuous, and the kind of integers is guessed with a warning.
     delay : int
-        Samples by which the label comes after the activity it belongs to.
+        Number of samples by which the label comes after the activity that it belongs to.
     classes : tuple or None
-        Of a discrete label, if they are known already.
+        Classes of a discrete label, if they are known already.
     """
 
     kind: str | None = None
@@ -69,7 +79,18 @@ class LabelSpec:
 
 
 def make_label(name: str, values: NDArray[Any], spec: LabelSpec) -> Label:
-    """Encode checked values of shape (n_times, n_columns) by their kind, not yet delayed.
+    """Encode the values of a label by their kind. The delay is not applied yet.
+
+    Parameters
+    ----------
+    name : str
+    values : ndarray of shape (n_times, n_columns)
+        Values that were checked, as in ``Recording.labels``.
+    spec : LabelSpec
+
+    Returns
+    -------
+    Label
 
     Raises
     ------
@@ -93,14 +114,14 @@ def make_label(name: str, values: NDArray[Any], spec: LabelSpec) -> Label:
 
 
 def check_varies(label: Label) -> None:
-    """Refuse a label that makes no pairs: constant, or missing everywhere."""
+    """Raise an error if a label is constant or missing everywhere, so that no pairs exist."""
     known = label.points[label.valid]
     if len(known) == 0:
         raise InputError(f"label {label.name!r} is missing (NaN) everywhere; leave it out")
-    spread = np.ptp(known, axis=0)
-    # An angle may keep its cosine and still turn.
-    if not (spread.any() if label.kind == "circular" else spread.all()):
-        column = int(np.argmin(spread))
+    ranges = np.ptp(known, axis=0)
+    # An angle may vary although its cosine, or its sine, does not.
+    if not (ranges.any() if label.kind == "circular" else ranges.all()):
+        column = int(np.argmin(ranges))
         raise InputError(
             f"label {label.name!r} is constant (column {column} is always {known[0, column]:g}); "
             "a label must change to make pairs; leave that column out"
@@ -108,15 +129,26 @@ def check_varies(label: Label) -> None:
 
 
 def jumps_like_angle(values: NDArray[Any]) -> bool:
-    """Whether one column goes from one end of a whole turn to the other, again and again."""
+    """Whether a label of one column seems to be an angle in radians.
+
+    This is so if its values span at most one turn, mostly change by small steps, and jump by nearly
+    a whole turn at least three times.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_times,) or (n_times, n_columns)
+    """
     if values.dtype.kind != "f" or values[:1].size != 1:
         return False
     steps = np.abs(np.diff(values[np.isfinite(values)].ravel()))
-    near = np.isfinite(values).any() and np.nanmax(values) - np.nanmin(values) <= 2 * np.pi + 1e-6
-    return bool(near and (steps > 1.5 * np.pi).sum() >= 3 and np.median(steps) < np.pi / 4)
+    one_turn = (
+        np.isfinite(values).any() and np.nanmax(values) - np.nanmin(values) <= 2 * np.pi + 1e-6
+    )
+    return bool(one_turn and (steps > 1.5 * np.pi).sum() >= 3 and np.median(steps) < np.pi / 4)
 
 
 def _assumed_kind(name: str, values: NDArray[Any]) -> str:
+    """Guess the kind of a label from its values, with a warning where the guess may be wrong."""
     if values.dtype.kind == "b":
         return "discrete"
     if values.dtype.kind not in "iuf":
@@ -134,7 +166,8 @@ def _assumed_kind(name: str, values: NDArray[Any]) -> str:
     n_classes = len(np.unique(known, axis=0))
     whole = values.dtype.kind in "iu"
     kind = "discrete" if whole and n_classes <= _MOST_CLASSES else "continuous"
-    # Floats with few whole values may be classes that lost their type to a missing sample.
+    # Floats with few different whole values may be classes: integers become floats if a sample is
+    # missing.
     few = 2 <= n_classes <= min(_MOST_CLASSES, len(known) // _LEAST_REPEATS)
     if whole or few:
         warn(
@@ -147,12 +180,15 @@ def _assumed_kind(name: str, values: NDArray[Any]) -> str:
 
 
 def _discrete(name: str, values: NDArray[Any], known: tuple[Any, ...] | None) -> Label:
-    """One column per class; rows of several columns are classes of their own."""
+    """Encode a discrete label as one column per class.
+
+    If the values have several columns, each different row is a class.
+    """
     valid = np.ones(len(values), dtype=bool)
     if values.dtype.kind == "f":
         valid = np.asarray(~np.isnan(values).any(axis=1))
-    found, codes = np.unique(values[valid], axis=0, return_inverse=True)
-    classes = tuple(_plain_class(row) for row in found)
+    rows, codes = np.unique(values[valid], axis=0, return_inverse=True)
+    classes = tuple(_plain_class(row) for row in rows)
     if known is not None:
         unseen = [c for c in classes if c not in known]
         if unseen:
@@ -168,10 +204,12 @@ def _discrete(name: str, values: NDArray[Any], known: tuple[Any, ...] | None) ->
 
 
 def _plain_class(row: NDArray[Any]) -> Any:
+    """The values of a row as Python objects: one value, or a tuple of several."""
     return row[0].item() if len(row) == 1 else tuple(v.item() for v in row)
 
 
 def _on_circle(where: str, points: NDArray[np.float64], valid: NDArray[np.bool_]) -> Any:
+    """Cosine and sine of a circular label, of shape (n_times, 2); ``where`` names it in errors."""
     if points.shape[1] == 1:
         angle = points[:, 0]
         span = np.ptp(angle[valid]) if valid.any() else 0.0
@@ -192,7 +230,10 @@ def _on_circle(where: str, points: NDArray[np.float64], valid: NDArray[np.bool_]
 
 
 def delayed(label: Label, delay: int, epochs: Epochs) -> Label:
-    """Pair the activity at ``t`` with the label at ``t + delay``, inside each epoch."""
+    """Shift a label so that the activity at ``t`` is paired with the label at ``t + delay``.
+
+    Samples for which ``t + delay`` lies outside the epoch count as missing.
+    """
     if delay == 0:
         return label
     points = label.points.copy()
@@ -200,14 +241,14 @@ def delayed(label: Label, delay: int, epochs: Epochs) -> Label:
     for start, stop in epochs.pairs():
         n = stop - start - abs(delay)
         if n > 0:
-            to = start + max(0, -delay)
-            points[to : to + n] = label.points[to + delay : to + delay + n]
-            valid[to : to + n] = label.valid[to + delay : to + delay + n]
+            first = start + max(0, -delay)
+            points[first : first + n] = label.points[first + delay : first + delay + n]
+            valid[first : first + n] = label.valid[first + delay : first + delay + n]
     return replace(label, points=points, valid=valid)
 
 
 def warn_missing(label: Label, epochs: Epochs) -> None:
-    """Say once how many samples of a label are missing."""
+    """Warn if samples of a label are missing, and say how many."""
     missing = sum(int((~label.valid[a:b]).sum()) for a, b in epochs.pairs())
     if missing:
         warn(

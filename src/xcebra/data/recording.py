@@ -1,4 +1,4 @@
-"""A recording: neural activity, labels and epochs, checked once so that later code can trust it."""
+"""A recording: neural activity, labels and epochs, which are checked once, when it is created."""
 
 from __future__ import annotations
 
@@ -13,19 +13,30 @@ from numpy.typing import NDArray
 from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
 
+# Size of the parts in which large arrays are read: larger values need more memory. Not tuned.
 _CHUNK_BYTES = 32 * 2**20
-# Noise smoothed by a Gaussian is correlated by exp(-4), 2 %, at four standard deviations.
+# In standard deviations of the Gaussian: white noise that was smoothed by it has a correlation of
+# exp(-4), 2 %, at this distance.
 _SHARED_WITHIN = 4.0
 
 
 def overlap_of(width: float) -> int:
-    """How many samples on either side share noise, smoothed by a Gaussian of ``width`` samples."""
+    """Number of samples on either side that share noise after smoothing by a Gaussian.
+
+    Parameters
+    ----------
+    width : float
+        Standard deviation of the Gaussian, in samples.
+    """
     return max(0, math.ceil(_SHARED_WITHIN * width - 1e-6) - 1)
 
 
 @runtime_checkable
 class Activity(Protocol):
-    """Activity that networks read: a Recording, or one in which some neurons are replaced."""
+    """Interface of the activity that networks read.
+
+    It is implemented by `Recording` and by `WithControls`, in which some neurons are replaced.
+    """
 
     @property
     def epochs(self) -> Epochs: ...  # noqa: D102
@@ -46,31 +57,34 @@ class Activity(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Neural activity over time with the behaviour that was measured beside it.
+    """Neural activity over time, with the behaviour that was measured at the same time.
 
     Parameters
     ----------
     neural : array-like or DataFrame of shape (n_times, n_neurons)
-        Activity. Kept as float32; a memory-mapped array is used in place, in the file's own type.
+        Activity. It is converted to float32; a memory-mapped array is not copied and keeps the
+        type of its file.
     labels : mapping of str to array-like of shape (n_times,) or (n_times, n_columns), optional
         Behaviour. NaN marks missing samples.
     epochs : list of (start, stop), optional
-        Uninterrupted stretches, in samples; the whole recording if not given.
+        Uninterrupted stretches of time, as sample indices. If not given, the whole recording is
+        one epoch.
     neuron_names : sequence of str, optional
-        Taken from a DataFrame's columns, else ``"0"``, ``"1"``, ...
-    latents, ground_truth : mapping, optional
-        What only simulations know: the factors over time, and for each factor whether a neuron
-        is connected to it.
+        If not given, the columns of a DataFrame, otherwise ``"0"``, ``"1"``, ...
+    latents : mapping of str to ndarray of shape (n_times, n_columns), optional
+        Factors over time, which are known only in simulations.
+    ground_truth : mapping of str to ndarray of bool of shape (n_neurons,), optional
+        For each factor, whether each neuron is connected to it; known only in simulations.
     time : array-like of shape (n_times,), optional
-        Seconds of each sample, increasing.
+        Time of each sample in seconds, increasing.
     overlap : int
-        How many samples before and after a sample share what was measured in it, because activity
-        was smoothed; `overlap_of` tells. Pairs in time lie further apart.
+        Number of samples before and after each sample that share activity with it because the
+        activity was smoothed; `overlap_of` computes it. Pairs in time are chosen further apart.
 
     Raises
     ------
     ValueError
-        With every problem found, not only the first.
+        If anything cannot be used. The message lists all problems, not only the first.
     """
 
     neural: NDArray[Any]
@@ -119,16 +133,17 @@ class Recording:
     def from_trials(
         cls, neural: Any, labels: Mapping[str, Any] | None = None, **others: Any
     ) -> Recording:
-        """Trials one after another, each an epoch that no pair in time crosses.
+        """Concatenate trials. Each trial becomes an epoch, whose border no pair in time crosses.
 
         Parameters
         ----------
         neural : array-like of shape (n_trials, n_times, n_neurons), or list of (n_times, n_neurons)
             Trials in a list may differ in length.
         labels : mapping of str to array-like or list, optional
-            For each label one array per trial, as ``neural``, or one value per trial.
+            For each label one array per trial with as many samples as the trial, or one value per
+            trial.
         **others
-            ``neuron_names`` and ``ground_truth``, as for a Recording.
+            ``neuron_names`` and ``ground_truth``, as in the constructor.
 
         Examples
         --------
@@ -150,22 +165,22 @@ class Recording:
             )
         lengths = np.array([len(part) for part in parts])
         joined = {}
-        for name, given in (labels or {}).items():
-            each = [np.asarray(values) for values in given]
-            if len(each) != len(parts):
+        for name, values_by_trial in (labels or {}).items():
+            arrays = [np.asarray(values) for values in values_by_trial]
+            if len(arrays) != len(parts):
                 raise InputError(
-                    f"label {name!r} has {len(each)} trials, but neural has {len(parts)}"
+                    f"label {name!r} has {len(arrays)} trials, but neural has {len(parts)}"
                 )
-            if all(values.ndim == 0 for values in each):
-                joined[name] = np.repeat(np.array(each), lengths)
+            if all(values.ndim == 0 for values in arrays):
+                joined[name] = np.repeat(np.array(arrays), lengths)
                 continue
-            for i, (values, n) in enumerate(zip(each, lengths, strict=True)):
-                if values.shape != (n, *each[0].shape[1:]):
+            for i, (values, n) in enumerate(zip(arrays, lengths, strict=True)):
+                if values.shape != (n, *arrays[0].shape[1:]):
                     raise InputError(
                         f"label {name!r} has shape {values.shape} in trial {i}, where neural has "
                         f"{n} samples; give one row for each, or one value for each trial"
                     )
-            joined[name] = np.concatenate(each)
+            joined[name] = np.concatenate(arrays)
         ends = np.cumsum(lengths)
         epochs = list(zip((ends - lengths).tolist(), ends.tolist(), strict=True))
         others.setdefault("neuron_names", _column_names(trials[0]))
@@ -180,7 +195,7 @@ class Recording:
 
     @property
     def extent(self) -> str:
-        """How much there is of it, in words."""
+        """Number of neurons, samples and epochs, in words."""
         seconds = "" if self.time is None else f" from {self.time[0]:g} s to {self.time[-1]:g} s"
         return (
             f"{self.n_neurons} neurons, {self.n_times:,} samples{seconds} in "
@@ -198,29 +213,41 @@ class Recording:
         return int(self.neural.shape[1])
 
     def rows(self, times: NDArray[np.int64] | slice) -> NDArray[np.float32]:
-        """Activity at ``times``: contiguous, writeable float32; only these rows are read."""
+        """Activity at ``times``, of shape (n, n_neurons).
+
+        The result is a contiguous and writeable array of float32. Of a memory-mapped array, only
+        these rows are read.
+        """
         return np.require(self.neural[times], np.float32, ["C", "W"])
 
     def windows(self, times: NDArray[np.int64], size: int) -> NDArray[np.float32]:
-        """Activity around ``times``, of shape (n, size, n_neurons), never across an epoch's edge.
+        """Activity in the windows around ``times``, of shape (n, size, n_neurons).
 
-        Gathered when it is asked for, so that no copy of the recording is made.
+        No window crosses the border of an epoch. Windows are not stored: they are gathered from the
+        recording in each call.
         """
-        around = self.epochs.windows(times, size, self.n_times)
-        return self.rows(around.ravel()).reshape(*around.shape, self.n_neurons)
+        indices = self.epochs.windows(times, size, self.n_times)
+        return self.rows(indices.ravel()).reshape(*indices.shape, self.n_neurons)
 
 
 def chunks(array: NDArray[Any], epochs: Epochs | None = None) -> Iterator[NDArray[Any]]:
-    """Go through an array's rows in views of about 32 MB, so that nothing is copied whole."""
+    """Iterate over the rows of an array in views of about 32 MB, so that it is never copied whole.
+
+    Parameters
+    ----------
+    array : ndarray of shape (n_times, ...)
+    epochs : Epochs, optional
+        If given, only samples in these epochs are visited, and no view crosses their borders.
+    """
     row_bytes = max(1, int(np.prod(array.shape[1:])) * 8)
     step = max(1, _CHUNK_BYTES // row_bytes)
     for start, stop in epochs.pairs() if epochs is not None else [(0, len(array))]:
-        for at in range(start, stop, step):
-            yield array[at : min(at + step, stop)]
+        for first in range(start, stop, step):
+            yield array[first : min(first + step, stop)]
 
 
 def is_memory_mapped(array: Any) -> bool:
-    """Whether an array, or what it is a view of, is backed by a file."""
+    """Whether an array is memory-mapped, or a view of one that is."""
     while array is not None:
         if isinstance(array, np.memmap):
             return True
@@ -259,8 +286,8 @@ def _check_neural(neural: Any, problems: list[str]) -> NDArray[Any]:
     return array
 
 
-def _check_time(given: Any, n_times: int | None, problems: list[str]) -> NDArray[np.float64]:
-    time = np.asarray(given)
+def _check_time(values: Any, n_times: int | None, problems: list[str]) -> NDArray[np.float64]:
+    time = np.asarray(values)
     if time.dtype.kind not in "fiu":
         problems.append(f"time must hold seconds as numbers, got dtype {time.dtype}")
         return time
@@ -273,23 +300,29 @@ def _check_time(given: Any, n_times: int | None, problems: list[str]) -> NDArray
 
 
 def first_non_finite(array: NDArray[Any]) -> tuple[int, int] | None:
-    """Row and column of the first value that is not finite as a float32, or None."""
+    """Row and column of the first value that is not finite as a float32; None if there is none.
+
+    Parameters
+    ----------
+    array : ndarray of shape (n_times, n_neurons)
+    """
     if array.dtype.kind != "f":
         return None
-    most = np.finfo(np.float32).max
-    at = 0
+    largest = np.finfo(np.float32).max
+    start = 0
     for chunk in chunks(array):
-        # Both are NaN if any value is; comparing so that NaN fails needs no copy of the chunk.
-        if not (chunk.max() <= most and chunk.min() >= -most):
-            bad = ~(np.abs(chunk) <= most)
+        # The maximum and the minimum are NaN if any value is NaN, and then the comparisons are
+        # False. Unlike np.isfinite, this needs no array of the size of the chunk.
+        if not (chunk.max() <= largest and chunk.min() >= -largest):
+            bad = ~(np.abs(chunk) <= largest)
             time, neuron = np.argwhere(bad)[0]
-            return at + int(time), int(neuron)
-        at += len(chunk)
+            return start + int(time), int(neuron)
+        start += len(chunk)
     return None
 
 
 def _spell(value: Any) -> str:
-    """NaN or inf by name; a number too large for float32 as it is."""
+    """Name of a value that is not finite as a float32, for an error message."""
     if np.isfinite(value):
         return f"{value:g}, beyond float32,"
     return "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
@@ -329,7 +362,18 @@ def _check_label(name: str, values: Any, n_times: int | None, problems: list[str
 
 
 def from_objects(array: NDArray[Any]) -> NDArray[Any]:
-    """An array of objects as numbers, with None as NaN; as text; or, if a mixture, as it is."""
+    """Convert an array of objects to numbers or to text.
+
+    Parameters
+    ----------
+    array : ndarray of object of any shape
+
+    Returns
+    -------
+    ndarray of the same shape
+        Text if all values are text; floats if all are numbers or missing, where missing values
+        (None, NaN or pandas.NA) are NaN; otherwise the array itself.
+    """
     known = np.array([value == value and value is not None for value in map(_or_none, array.flat)])
     if all(isinstance(value, str) for value in array.flat[known]):
         return array.astype(str) if known.all() else array
@@ -340,12 +384,12 @@ def from_objects(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _or_none(value: Any) -> Any:
-    """pandas.NA, which is neither equal to itself nor not, as None."""
+    """The value, or None for pandas.NA, whose comparison with itself is neither True nor False."""
     return None if type(value).__name__ == "NAType" else value
 
 
 def as_labels(y: Any) -> dict[str, Any]:
-    """What a user may pass as ``y`` -- array, DataFrame, mapping or None -- as named labels."""
+    """Convert ``y`` (array, DataFrame, mapping or None) to a dict of labels by name."""
     if y is None:
         return {}
     if isinstance(y, Mapping):

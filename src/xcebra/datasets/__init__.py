@@ -1,4 +1,4 @@
-"""Recordings with known wiring, and public ones."""
+"""Simulated recordings with known wiring, and public recordings."""
 
 from __future__ import annotations
 

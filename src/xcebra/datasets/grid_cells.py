@@ -1,4 +1,4 @@
-"""Public recordings of grid cells, opened without trust in what their pickles ask for."""
+"""Public recordings of grid cells, read without running code from their pickled objects."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from scipy.ndimage import gaussian_filter1d
 from xcebra.common.checks import choice, number, raise_if
 from xcebra.common.errors import InputError
 from xcebra.data.recording import Recording, overlap_of
-from xcebra.datasets.unpickling import plain_array, plain_number, told, unpickled
+from xcebra.datasets.unpickling import kind_of, plain_array, plain_number, unpickled
 
 Array = NDArray[np.float64]
 Stretch = tuple[float, float]
 
-# Seconds in which a rat ran in the open field, by rat and day.
+# Start and stop, in seconds, of the stretches in which a rat ran in the open field, by rat and day.
 _OPEN_FIELD: dict[tuple[str, int | None], tuple[Stretch, ...]] = {
     ("q", None): ((27826.0, 31223.0),),
     ("r", 1): ((7457.0, 14778.0), (14890.0, 16045.0)),
@@ -33,9 +33,11 @@ _OPEN_FIELD: dict[tuple[str, int | None], tuple[Stretch, ...]] = {
     ("s", None): ((9939.0, 12363.0),),
 }
 _TWO_DAYS = ("r",)
-# Seconds from a tracked sample up to which position is interpolated.
+# Largest distance in seconds from a tracked sample at which position is still interpolated. Larger
+# values fill longer gaps in tracking with a straight line; not tuned.
 _FARTHEST = 0.025
-# Moments closer than this share of a bin are the same but for rounding.
+# Times closer than this share of a bin are taken as equal. Larger values allow for more rounding
+# error in the times, smaller ones separate times that differ; not tuned. As in `io.clock`.
 _ROUNDING = 1e-6
 
 
@@ -60,36 +62,39 @@ def grid_cells(
     path : path
         One of the public ``.npz`` files, for instance ``rat_r_day1_grid_modules_1_2_3.npz``.
     rat : {"q", "r", "s"}
-        In any case.
+        Name of the rat, in lower or upper case.
     module : int or sequence of int
         Grid modules, whose cells become neurons in this order.
     day : {1, 2}, optional
-        For rat r only, who was recorded on two days.
+        Only for rat r, which was recorded on two days.
     sha256 : str
-        Digest of the file in 64 hexadecimal digits. Without it the file is not opened, and the
-        error tells what its digest is.
+        SHA-256 digest of the file in 64 hexadecimal digits. Without it the file is not opened, and
+        the error message contains its digest.
     bin_size : float
-        Seconds in which spikes are counted.
+        Width in seconds of the bins in which spikes are counted.
     smooth : float
-        Standard deviation, in seconds, of the Gaussian that smooths the counts; 0 for none.
+        Standard deviation, in seconds, of the Gaussian that smooths the counts; 0 for no
+        smoothing.
     step : int
-        Keep every so many bins, after smoothing.
+        Use every n-th bin, after smoothing.
     least_speed : float
-        Metres per second below which a sample belongs to no epoch; 0 keeps all that are tracked.
+        Speed in metres per second below which a sample belongs to no epoch; 0 keeps all samples
+        that are tracked.
     speed_smooth : float
         Standard deviation, in seconds, of the Gaussian that smooths position for the speed.
     conjunctive : array-like of bool (n_cells,) or of int, or mapping of int to these, optional
-        Cells to leave out: whether each cell of the module is one, or their numbers. The files do
-        not tell which cells follow heading as well. To keep only those, give the opposite. With
-        several modules, a mapping from module to cells.
+        Cells to leave out, for instance those that depend on heading as well: a truth value for
+        each cell of the module, or the numbers of the cells. The files do not say which cells
+        these are. To keep only these cells, name all others. With several modules, a mapping from
+        module to cells.
 
     Returns
     -------
     Recording
         ``neural`` (time, cell) in spikes per second; the labels ``position`` (time, 2) in metres,
         ``heading`` (time, 2), cosine and sine of the azimuth, and ``speed`` (time, 1) in metres
-        per second, NaN where tracking is missing; ``time`` (time,), the seconds of the bins'
-        centres. Neurons are named ``"module 1 cell 17"``.
+        per second, NaN where tracking is missing; ``time`` (time,), the centres of the bins in
+        seconds. Neurons are named ``"module 1 cell 17"``.
 
     Raises
     ------
@@ -99,22 +104,23 @@ def grid_cells(
     Notes
     -----
     The data are at https://doi.org/10.6084/m9.figshare.16764508. Spike times are stored as pickled
-    objects, and a pickle can run code. So the digest is compared first, on the very bytes that are
-    read afterwards. Even then no name in a pickle is looked up: stand-ins take what makes up an
-    array, and anything but dicts, lists, numbers and arrays of numbers is refused.
+    objects, and a pickle can run code. Therefore the digest is compared first, for the same bytes
+    that are read afterwards. Even then no name in a pickle is imported: placeholder classes collect
+    the parts of an array, and anything but dicts, lists, numbers and arrays of numbers is refused.
 
-    Smoothing spreads spikes over about four of its standard deviations: samples that are closer
-    share them, which the recording knows (``overlap``), so that pairs in time are further apart.
-    Every 20th bin (``step=20``) shares nothing with the next.
+    Smoothing distributes each spike over about four standard deviations of the Gaussian. Samples
+    that are closer share spikes. The recording stores this distance (``overlap``), and pairs in
+    time are chosen further apart. With ``step=20`` and the
+    other defaults, samples share no spikes.
 
-    Samples cover the open field only, and smoothing ends at its borders. Slow samples and those
-    without tracking stay in the recording, so that time runs evenly and other limits can be tried,
-    but no epoch holds them, and what is outside of epochs is not used in a fit. Give the recording
-    itself to ``fit``, or its epochs beside its arrays.
+    The recording contains only the time in the open field, and smoothing ends at its borders.
+    Samples that are slow or not tracked stay in the recording, so that time steps are even and
+    other limits can be tried, but they belong to no epoch, and samples outside of epochs are not
+    used in a fit. Pass the recording itself to ``fit``, or its epochs together with its arrays.
 
-    Position is interpolated, and missing further than 0.025 s from a tracked sample. Speed is the
-    length of the velocity, smoothed as a vector: away from gaps in tracking this is how fast the
-    smoothed position moves, and beside them it does not sink to zero as that would.
+    Position is interpolated, and is missing further than 0.025 s from a tracked sample. Speed is
+    the length of the velocity, smoothed as a vector. Away from gaps in tracking this is the speed
+    of the smoothed position; next to gaps, that speed would fall to zero, and this one does not.
 
     Examples
     --------
@@ -129,11 +135,11 @@ def grid_cells(
     number(problems, "smooth", smooth, least=0)
     number(problems, "least_speed", least_speed, least=0)
     number(problems, "speed_smooth", speed_smooth, least=0)
-    given = {"bin_size": bin_size, "smooth": smooth, "step": step}
-    given |= {"least_speed": least_speed, "speed_smooth": speed_smooth}
+    arguments = {"bin_size": bin_size, "smooth": smooth, "step": step}
+    arguments |= {"least_speed": least_speed, "speed_smooth": speed_smooth}
     problems += [
         f"{name} is None; leave it out for its usual value"
-        for name, value in given.items()
+        for name, value in arguments.items()
         if value is None
     ]
     modules = _modules(problems, module)
@@ -143,10 +149,10 @@ def grid_cells(
     origin = str(path)
     with _opened(_checked_bytes(path, sha256), origin) as archive:
         cells = {}
-        for each in modules:
-            trains = _spikes(archive, each, origin)
-            for cell in _kept(list(trains), left_out.get(each), each):
-                cells[f"module {each} cell {cell}"] = trains[cell]
+        for grid_module in modules:
+            trains = _spikes(archive, grid_module, origin)
+            for cell in _without(list(trains), left_out.get(grid_module), grid_module):
+                cells[f"module {grid_module} cell {cell}"] = trains[cell]
         track = {name: _numbers(archive, name, origin) for name in ("t", "x", "y", "azimuth")}
     if not cells:
         raise InputError("conjunctive leaves out every cell; leave fewer out")
@@ -176,43 +182,43 @@ def grid_cells(
     )
 
 
-# What was asked for.
+# Checks of the arguments.
 
 
-def _modules(problems: list[str], given: Any) -> list[int]:
-    found = list(given) if np.iterable(given) and not isinstance(given, str) else [given]
-    whole = [isinstance(each, (int, np.integer)) and not isinstance(each, bool) for each in found]
-    if not found or not all(whole) or len(set(found)) < len(found):
+def _modules(problems: list[str], module: Any) -> list[int]:
+    modules = list(module) if np.iterable(module) and not isinstance(module, str) else [module]
+    whole = [isinstance(m, (int, np.integer)) and not isinstance(m, bool) for m in modules]
+    if not modules or not all(whole) or len(set(modules)) < len(modules):
         problems.append(
-            f"module must be a whole number, or several different ones, got {given!r}; for "
+            f"module must be a whole number, or several different ones, got {module!r}; for "
             "instance module=1 or module=[1, 2]"
         )
-    return found
+    return modules
 
 
 def _stretches(problems: list[str], rat: Any, day: Any) -> tuple[Stretch, ...]:
-    known = sorted({each for each, _ in _OPEN_FIELD})
+    rats = sorted({known_rat for known_rat, _ in _OPEN_FIELD})
     name = rat.lower() if isinstance(rat, str) else rat
-    choice(problems, "rat", name, known)
-    if name not in known:
+    choice(problems, "rat", name, rats)
+    if name not in rats:
         return ()
-    found = _OPEN_FIELD.get((name, None if day is None else int(day) if day in (1, 2) else -1))
-    if found is None and name in _TWO_DAYS:
+    stretches = _OPEN_FIELD.get((name, None if day is None else int(day) if day in (1, 2) else -1))
+    if stretches is None and name in _TWO_DAYS:
         problems.append(f"day must be 1 or 2: rat {name} was recorded on two days; got {day!r}")
-    elif found is None:
+    elif stretches is None:
         problems.append(f"rat {name} was recorded on one day; leave day out, got day={day!r}")
-    return found or ()
+    return stretches or ()
 
 
 def _by_module(conjunctive: Any, modules: list[int]) -> dict[int, NDArray[Any]]:
-    """Cells to leave out, for each module."""
+    """Return the cells to leave out, for each module."""
     if conjunctive is None:
         return {}
     if isinstance(conjunctive, Mapping):
-        unknown = [each for each in conjunctive if each not in modules]
+        unknown = [module for module in conjunctive if module not in modules]
         if unknown:
             raise InputError(f"conjunctive names module {unknown[0]!r}, but module is {modules}")
-        return {each: np.asarray(cells) for each, cells in conjunctive.items()}
+        return {module: np.asarray(cells) for module, cells in conjunctive.items()}
     if len(modules) > 1:
         raise InputError(
             f"conjunctive must tell the module of its cells, as there are {len(modules)}; give "
@@ -221,8 +227,8 @@ def _by_module(conjunctive: Any, modules: list[int]) -> dict[int, NDArray[Any]]:
     return {modules[0]: np.asarray(conjunctive)}
 
 
-def _kept(cells: list[int], left_out: NDArray[Any] | None, module: int) -> list[int]:
-    """The cells of a module without those to leave out."""
+def _without(cells: list[int], left_out: NDArray[Any] | None, module: int) -> list[int]:
+    """Return the cells of a module without those to leave out."""
     if left_out is None or left_out.size == 0:
         return cells
     if left_out.dtype == bool:
@@ -245,26 +251,26 @@ def _kept(cells: list[int], left_out: NDArray[Any] | None, module: int) -> list[
     return [cell for cell in cells if cell not in left_out]
 
 
-# What the file holds.
+# Contents of the file.
 
 
 def _checked_bytes(path: str | os.PathLike[str], sha256: str | None) -> bytes:
-    """The file, read once; only if its digest is the one given."""
+    """Read the file once, and return its bytes if their digest is the expected one."""
     if sha256 is not None and not (
         isinstance(sha256, str) and re.fullmatch("[0-9a-fA-F]{64}", sha256)
     ):
         raise InputError(f"sha256 must be 64 hexadecimal digits, got {sha256!r}")
     data = Path(path).read_bytes()
-    found = hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256(data).hexdigest()
     if sha256 is None:
         raise InputError(
             f"{path}: was not opened, as sha256 is missing. Its spike times are pickled objects, "
-            f"and a pickle can run code. Its digest is {found}; compare it with a source that you "
-            f"trust, then pass sha256={found!r} (--sha256 on the command line)"
+            f"and a pickle can run code. Its digest is {digest}; compare it with a source that you "
+            f"trust, then pass sha256={digest!r} (--sha256 on the command line)"
         )
-    if sha256.lower() != found:
+    if sha256.lower() != digest:
         raise InputError(
-            f"{path}: was not opened, as its sha256 is {found}, but {sha256} was given; it is "
+            f"{path}: was not opened, as its sha256 is {digest}, but {sha256} was given; it is "
             "damaged or another file: download it again"
         )
     return data
@@ -281,17 +287,17 @@ def _member(archive: zipfile.ZipFile, name: str, origin: str) -> io.BytesIO:
     try:
         return io.BytesIO(archive.read(f"{name}.npy"))
     except KeyError:
-        have = ", ".join(sorted(each.removesuffix(".npy") for each in archive.namelist()))
+        names = ", ".join(sorted(file.removesuffix(".npy") for file in archive.namelist()))
         raise InputError(
-            f"{origin}: has no {name!r}, only {have or 'nothing'}; is it one of the public files?"
+            f"{origin}: has no {name!r}, only {names or 'nothing'}; is it one of the public files?"
         ) from None
-    # zipfile and zlib have many ways to say that bytes are wrong.
+    # zipfile and zlib raise many kinds of errors for damaged files.
     except Exception as error:
         raise InputError(f"{origin}: {name!r} is damaged ({error})") from None
 
 
 def _numbers(archive: zipfile.ZipFile, name: str, origin: str) -> Array:
-    """A plain array over time."""
+    """Read an array with one number per sample of the tracking."""
     file = _member(archive, name, origin)
     try:
         array = np.asarray(npy.read_array(file, allow_pickle=False))
@@ -306,35 +312,35 @@ def _numbers(archive: zipfile.ZipFile, name: str, origin: str) -> Array:
 
 
 def _spikes(archive: zipfile.ZipFile, module: int, origin: str) -> dict[int, Array]:
-    """Spike times of each cell of a module, in the order of their numbers."""
+    """Return the spike times of each cell of a module, in the order of the cells' numbers."""
     name = f"spikes_mod{module}"
-    matches = [re.fullmatch(r"spikes_mod(\d+)\.npy", each) for each in archive.namelist()]
-    there = sorted(int(match[1]) for match in matches if match)
-    if module not in there:
+    matches = [re.fullmatch(r"spikes_mod(\d+)\.npy", file) for file in archive.namelist()]
+    modules = sorted(int(match[1]) for match in matches if match)
+    if module not in modules:
         raise InputError(
-            f"{origin}: has no module {module}; it has {there if there else 'none'}: choose among "
-            "these, or take the file of another rat"
+            f"{origin}: has no module {module}; it has {modules if modules else 'none'}: choose "
+            "among these, or take the file of another rat"
         )
     where = f"{origin}: {name!r}"
-    found = unpickled(_member(archive, name, origin), where)
-    if not isinstance(found, dict) or not found:
+    times_by_cell = unpickled(_member(archive, name, origin), where)
+    if not isinstance(times_by_cell, dict) or not times_by_cell:
         raise InputError(
             f"{where} must hold a dict of spike times by cell, got "
-            f"{'an empty one' if found == {} else told(found)}"
+            f"{'an empty one' if times_by_cell == {} else kind_of(times_by_cell)}"
         )
     trains = {}
-    for given, times in found.items():
-        cell = plain_number(given)
+    for key, times in times_by_cell.items():
+        cell = plain_number(key)
         if not isinstance(cell, int):
-            raise InputError(f"{where} must have whole numbers as its cells, got {told(given)}")
+            raise InputError(f"{where} must have whole numbers as its cells, got {kind_of(key)}")
         trains[cell] = _train(times, f"{where}: cell {cell}")
     return dict(sorted(trains.items()))
 
 
-def _train(given: Any, where: str) -> Array:
-    """Spike times of a cell, from what a pickle holds."""
+def _train(value: Any, where: str) -> Array:
+    """Return the spike times of a cell, from an object of a pickle."""
     try:
-        times = plain_array(given)
+        times = plain_array(value)
         if times.size and sum(n != 1 for n in times.shape) > 1:
             raise InputError(f"got an array of shape {times.shape}")
     except ValueError as error:
@@ -349,7 +355,7 @@ def _train(given: Any, where: str) -> Array:
 
 
 def _check_track(track: Mapping[str, Array], stretches: tuple[Stretch, ...], origin: str) -> None:
-    """Raise if tracking is not one series, or has nothing of the open field."""
+    """Raise an error if arrays have different lengths, or no sample is in the open field."""
     t = track["t"]
     for name, values in track.items():
         if values.shape != t.shape:
@@ -373,7 +379,7 @@ def _check_track(track: Mapping[str, Array], stretches: tuple[Stretch, ...], ori
 
 
 def _clocks(stretches: tuple[Stretch, ...], width: float) -> list[Array]:
-    """Centres of the whole bins in each stretch."""
+    """Return the centres of the whole bins in each stretch."""
     clocks: list[Array] = []
     for start, stop in stretches:
         n = math.floor((stop - start) / width + _ROUNDING)
@@ -389,22 +395,25 @@ def _clocks(stretches: tuple[Stretch, ...], width: float) -> list[Array]:
 def _rates(
     trains: list[Array], clocks: list[Array], width: float, smooth: float, step: int
 ) -> NDArray[np.float32]:
-    """Spikes per second, smoothed in each stretch by itself; shape (time, cell)."""
+    """Return spikes per second, smoothed separately in each stretch; shape (time, cell)."""
     sizes = [len(centres[::step]) for centres in clocks]
     rates = np.empty((sum(sizes), len(trains)), dtype=np.float32)
-    at = 0
+    row = 0
     for centres, size in zip(clocks, sizes, strict=True):
         for column, train in enumerate(trains):
             rate = _counts(train, centres[0] - width / 2, width, len(centres)) / width
             if smooth:
                 rate = gaussian_filter1d(rate, smooth / width)
-            rates[at : at + size, column] = rate[::step]
-        at += size
+            rates[row : row + size, column] = rate[::step]
+        row += size
     return rates
 
 
 def _counts(train: Array, start: float, width: float, n: int) -> NDArray[np.int64]:
-    """Spikes in each bin; one on an edge, but for rounding, belongs to the bin after it."""
+    """Count the spikes in each bin.
+
+    A spike that lies on an edge, except for rounding, belongs to the bin after the edge.
+    """
     place = (train - start) / width + _ROUNDING
     return np.bincount(place[(place >= 0) & (place < n)].astype(np.int64), minlength=n)
 
@@ -417,13 +426,13 @@ def _behaviour(
     least_speed: float,
     step: int,
 ) -> tuple[dict[str, Array], list[tuple[int, int]]]:
-    """Labels at the centres of the bins, and the epochs in which the animal is fast enough."""
+    """Return labels at the centres of the bins, and the epochs in which the rat is fast enough."""
     path = np.column_stack([track["x"], track["y"]])
     azimuth = np.where(np.isfinite(track["azimuth"]), track["azimuth"], np.nan)
     directions = np.column_stack([np.cos(azimuth), np.sin(azimuth)])
     parts: dict[str, list[Array]] = {"position": [], "heading": [], "speed": []}
     epochs: list[tuple[int, int]] = []
-    at = 0
+    row = 0
     for centres in clocks:
         position = _interpolated(track["t"], path, centres)
         heading = _interpolated(track["t"], directions, centres)
@@ -433,32 +442,33 @@ def _behaviour(
         for label, values in zip(parts, (position, heading, speed[:, None]), strict=True):
             parts[label].append(values[::step])
         for run in _runs(np.greater_equal(speed, least_speed)):
-            # Of the bins kept, the first at or after a border.
-            start, stop = (at - (-border // step) for border in run)
+            # A border becomes the first of the bins in use that is at or after it.
+            start, stop = (row - (-border // step) for border in run)
             if start < stop:
                 epochs.append((start, stop))
-        at += len(position[::step])
+        row += len(position[::step])
     return {label: np.concatenate(values) for label, values in parts.items()}, epochs
 
 
-def _interpolated(t: Array, values: Array, at: Array) -> Array:
-    """Columns at given times; NaN where no sample is known near."""
+def _interpolated(t: Array, values: Array, centres: Array) -> Array:
+    """Interpolate columns at the centres of bins; NaN where no known sample is near."""
     known = np.isfinite(t) & np.isfinite(values).all(axis=1)
-    known &= (t >= at[0] - _FARTHEST) & (t <= at[-1] + _FARTHEST)
+    known &= (t >= centres[0] - _FARTHEST) & (t <= centres[-1] + _FARTHEST)
     t, values = t[known], values[known]
     if len(t) == 0:
-        return np.full((len(at), values.shape[1]), np.nan)
-    found = np.column_stack([np.interp(at, t, column) for column in values.T])
-    after = np.searchsorted(t, at)
-    away = np.minimum(
-        np.abs(t[np.minimum(after, len(t) - 1)] - at), np.abs(t[np.maximum(after - 1, 0)] - at)
+        return np.full((len(centres), values.shape[1]), np.nan)
+    columns = np.column_stack([np.interp(centres, t, column) for column in values.T])
+    after = np.searchsorted(t, centres)
+    distance = np.minimum(
+        np.abs(t[np.minimum(after, len(t) - 1)] - centres),
+        np.abs(t[np.maximum(after - 1, 0)] - centres),
     )
-    found[away > _FARTHEST] = np.nan
-    return found
+    columns[distance > _FARTHEST] = np.nan
+    return columns
 
 
 def _speed(position: Array, width: float, smooth: float) -> Array:
-    """Length of the smoothed velocity in each stretch that is tracked; elsewhere NaN."""
+    """Return the length of the smoothed velocity where the rat is tracked; NaN elsewhere."""
     speed = np.full(len(position), np.nan)
     for start, stop in _runs(np.isfinite(position[:, 0])):
         if stop - start > 1:
@@ -470,7 +480,7 @@ def _speed(position: Array, width: float, smooth: float) -> Array:
 
 
 def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where a mask is true without interruption."""
+    """Return start and stop of each stretch in which a mask is true."""
     borders = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
     return list(zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""A rat in a box: place, grid, head-direction and speed cells along a simulated path."""
+"""Simulated rat in a box with place, grid, head-direction and speed cells."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 KINDS = ("place", "grid", "head-direction", "speed")
 
-_PLACE_WIDTH = 0.2
-_GRID_SCALES = (0.3, 0.4)
-_GRID_ORIENTATIONS = (0.0, 0.1)
-# Speed cells are lines above a threshold, in units of the toolbox's fast speed (mean + s.d.).
+_PLACE_WIDTH = 0.2  # metres
+_GRID_SCALES = (0.3, 0.4)  # metres, one for each of two modules
+_GRID_ORIENTATIONS = (0.0, 0.1)  # radians
+# The rate of a speed cell rises linearly above a threshold. Thresholds and gains are drawn between
+# these limits; the unit is the mean speed plus one standard deviation, as in RatInABox.
 _SPEED_THRESHOLDS = (0.0, 0.8)
 _SPEED_GAINS = (0.5, 1.5)
 
@@ -50,18 +51,19 @@ def navigation(
     Parameters
     ----------
     seed : int
-        Of the path, the cells and the noise.
+        Seed of the path, the cells and the noise.
     n_steps : int
+        Number of time steps.
     n_cells : int
-        Cells of each of the four kinds.
+        Number of cells of each of the four kinds.
     interval : float
-        Seconds of a time step.
+        Length of a time step in seconds.
     noise : float
-        Gaussian noise in units of each neuron's standard deviation.
+        Standard deviation of Gaussian noise, in units of each neuron's standard deviation.
     counts : bool
-        Poisson spike counts in place of firing rates.
+        Whether to return Poisson spike counts instead of firing rates.
     peak_rate : float
-        Spikes per second of a cell whose rate is 1; only for ``counts``.
+        Firing rate, in spikes per second, of a cell whose rate is 1. Only for ``counts``.
 
     Returns
     -------
@@ -72,14 +74,16 @@ def navigation(
 
     Notes
     -----
-    Needs ``pip install 'xcebra[navigation]'``. The path takes up to half a minute to simulate and
-    is kept in the folder that ``XCEBRA_CACHE`` names, else in ``~/.cache/xcebra``.
+    This function needs ``pip install 'xcebra[navigation]'``. The simulation of the path takes up to
+    half a minute. The path is then stored in the folder that the environment variable
+    ``XCEBRA_CACHE`` names, by default ``~/.cache/xcebra``.
 
-    Place cells are differences of Gaussians 0.2 m wide, grid cells rectified cosines in two modules
-    with wavelengths of 0.3 and 0.4 m, turned by 0.1 rad (fields then lie 0.35 and 0.46 m apart).
-    The toolbox has only one speed cell, a line through the origin; ours have their own gains (0.5
-    to 1.5) and thresholds (0 to 0.8 of its fast speed), since a hundred copies of a neuron could
-    not be told apart.
+    Place cells are differences of Gaussians with a width of 0.2 m. Grid cells are rectified cosines
+    in two modules with wavelengths of 0.3 and 0.4 m, rotated by 0.1 rad against each other (their
+    fields are 0.35 and 0.46 m apart). RatInABox has only one speed cell, whose rate is proportional
+    to speed. The speed cells of this function have their own gains (0.5 to 1.5) and thresholds (0
+    to 0.8 times the mean speed plus one standard deviation), because equal neurons could not be
+    distinguished.
     """
     problems: list[str] = []
     number(problems, "seed", seed, least=0, whole=True)
@@ -100,28 +104,28 @@ def navigation(
         rates += noise * rates.std(axis=0) * rng.standard_normal(rates.shape)
     if counts:
         rates = rng.poisson(peak_rate * interval * np.maximum(rates, 0)).astype(np.float64)
-    kind = np.repeat(KINDS, n_cells)
+    kinds = np.repeat(KINDS, n_cells)
     return Recording(
         rates,
         labels,
-        neuron_names=tuple(f"{each} {i}" for each in KINDS for i in range(n_cells)),
+        neuron_names=tuple(f"{kind} {i}" for kind in KINDS for i in range(n_cells)),
         ground_truth={
-            "position": np.isin(kind, ("place", "grid")),
-            "heading": kind == "head-direction",
-            "speed": kind == "speed",
+            "position": np.isin(kinds, ("place", "grid")),
+            "heading": kinds == "head-direction",
+            "speed": kinds == "speed",
         },
         time=(interval * (np.arange(n_steps) + 0.5)).astype(np.float64),
     )
 
 
 def _path(seed: int, n_steps: int, interval: float) -> dict[str, Array]:
-    """Position, heading and speed over time, simulated once."""
+    """Return position, heading and speed over time; simulated once, then read from the cache."""
     ratinabox = _toolbox()
     name = f"path-{version('ratinabox')}-{seed}-{n_steps}-{float(interval)!r}.npz"
-    kept = _cache() / name
-    # A damaged file is as good as none.
+    cached = _cache() / name
+    # A damaged file is treated as if there were none.
     damaged = suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-    with damaged, kept.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+    with damaged, cached.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
         return {label: file[label] for label in ("position", "heading", "speed")}
     with _global_seed(seed):
         agent = _agent(ratinabox, interval)
@@ -132,13 +136,16 @@ def _path(seed: int, n_steps: int, interval: float) -> dict[str, Array]:
         "heading": np.array(agent.history["head_direction"]),
         "speed": np.linalg.norm(agent.history["vel"], axis=1)[:, None],
     }
-    with atomically(kept) as temporary, open(temporary, "wb") as file:
+    with atomically(cached) as temporary, open(temporary, "wb") as file:
         np.savez(file, **path)
     return path
 
 
 def _cache() -> Path:
-    """Where paths are kept, before any time is spent on one."""
+    """Return the folder for simulated paths.
+
+    It is checked before a path is simulated, so that no time is lost if it cannot be written.
+    """
     folder = Path(os.environ.get("XCEBRA_CACHE", "~/.cache/xcebra")).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,7 +161,7 @@ def _cache() -> Path:
 
 
 def _rates(labels: dict[str, Array], n_cells: int, rng: np.random.Generator) -> Array:
-    """Rates of all cells, 1 at the peak of a field; shape (time, cell)."""
+    """Return the rates of all cells, 1 at the peak of a field; shape (time, cell)."""
     ratinabox = _toolbox()
     with _global_seed(0):
         agent = _agent(ratinabox, 0.1)
@@ -177,13 +184,19 @@ def _rates(labels: dict[str, Array], n_cells: int, rng: np.random.Generator) -> 
         },
     )
     heads = ratinabox.HeadDirectionCells(agent, {"n": n_cells})
-    at = {"evaluate_at": None, "pos": labels["position"]}
+    positions = {"evaluate_at": None, "pos": labels["position"]}
     heading = [heads.get_state(evaluate_at=None, head_direction=h)[:, 0] for h in labels["heading"]]
     speed = labels["speed"] / (agent.speed_mean + agent.speed_std)
     above = np.maximum(speed - rng.uniform(*_SPEED_THRESHOLDS, size=n_cells), 0)
     gains = rng.uniform(*_SPEED_GAINS, size=n_cells)
     return np.concatenate(
-        [place.get_state(**at).T, grid.get_state(**at).T, np.array(heading), gains * above], axis=1
+        [
+            place.get_state(**positions).T,
+            grid.get_state(**positions).T,
+            np.array(heading),
+            gains * above,
+        ],
+        axis=1,
     )
 
 
@@ -203,7 +216,7 @@ def _toolbox() -> Any:
 
 @contextmanager
 def _global_seed(seed: int) -> Iterator[None]:
-    """The toolbox draws from NumPy's global generator; leave that as it was."""
+    """Seed NumPy's global generator, which RatInABox uses, and restore its state afterwards."""
     before = np.random.get_state()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     try:

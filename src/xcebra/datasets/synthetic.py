@@ -1,7 +1,8 @@
-"""The paper's synthetic recordings, their harder variants, and any wiring a user draws.
+"""The paper's synthetic recordings, harder variants of them, and recordings with any wiring.
 
-Factors walk at random in a box (or on a sphere); each group of neurons that shares its parents sees
-them through a well-conditioned matrix, a leaky ReLU and a random projection.
+Each factor is a random walk in a box or on a sphere. Neurons that are driven by the same factors
+form a group. The activity of a group is a function of its factors: a well-conditioned matrix, a
+leaky ReLU and a random projection.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from xcebra.common.errors import InputError
 from xcebra.data.recording import Recording
 
-_LEAK = 0.2
+_LEAK = 0.2  # slope of the leaky ReLU below zero
+# Number of random matrices from which the best conditioned one is taken. Larger values give better
+# conditioned mixing and take longer; not tuned.
 _MIXING_DRAWS = 50_000
 
 Array = NDArray[np.float64]
@@ -41,38 +44,45 @@ def synthetic(
 ) -> Recording:
     """Simulate a recording whose wiring is known.
 
-    By default the paper's data: ``z1`` drives all neurons, ``z2`` the second half of them.
+    The defaults are the paper's data: ``z1`` drives all neurons, and ``z2`` drives the second half
+    of them.
 
     Parameters
     ----------
     n_hidden, n_observed : int
-        Width of the factor that is not, and that is, named by ``observed``.
+        Number of columns of the factor that is no label (``n_hidden``), and of the factor that
+        ``observed`` names (``n_observed``).
     n_steps : int
+        Number of time steps.
     observed : str or sequence of str
-        Factors given as labels.
+        Names of the factors that are labels.
     seed : int
     n_neurons : int
     connected : float
-        Share of the neurons that ``z2`` drives, the last ones.
+        Share of the neurons that ``z2`` drives. They are the last ones.
     correlation : float
         ``z2`` becomes ``correlation * z1 + sqrt(1 - correlation^2) * z2``, column by column.
     noise : float
-        Gaussian noise in units of each neuron's standard deviation.
+        Standard deviation of Gaussian noise, in units of each neuron's standard deviation.
     counts : bool
-        Poisson counts with rate ``exp(0.8 x - 0.5)`` of the standardised activity.
+        Whether to return Poisson counts. Their rate is ``exp(0.8 x - 0.5)``, where ``x`` is the
+        standardised activity.
     space : {"box", "sphere"}
         Truncated normal steps in ``[-1, 1]^d``, or von Mises-Fisher steps on the unit sphere with
         concentration ``1 / sigma^2``.
     sigma : float
-        Size of a step.
-    factors, wiring : mapping, optional
-        Names and widths of any number of factors, and for each a bool array of shape (n_neurons,)
-        that says which neurons it drives. A neuron that nothing drives is white noise.
+        Size of a step of the random walk.
+    factors : mapping of str to int, optional
+        Names and numbers of columns of any number of factors, instead of ``z1`` and ``z2``.
+    wiring : mapping of str to ndarray of bool of shape (n_neurons,), optional
+        For each factor, whether it drives each neuron. A neuron that no factor drives is white
+        noise. Needed with ``factors``.
 
     Returns
     -------
     Recording
-        With ``labels``, ``latents`` and ``ground_truth``.
+        ``neural`` (time, neuron); ``labels`` and ``latents``, arrays (time, column) by factor; and
+        ``ground_truth``, bool arrays (neuron,) by factor.
 
     Examples
     --------
@@ -123,7 +133,7 @@ def _check(
     noise: float,
     sigma: float,
 ) -> dict[str, NDArray[np.bool_]]:
-    """Every problem at once; the wiring as arrays."""
+    """Raise one error with all problems of the arguments; return the wiring as arrays."""
     problems = []
     least = 2 if space == "sphere" else 1
     for name, width in factors.items():
@@ -174,20 +184,20 @@ def _walk(width: int, n_steps: int, space: str, sigma: float, rng: np.random.Gen
 
 @njit(cache=True)
 def _box_walk(start, n_steps, sigma, rng):  # type: ignore[no-untyped-def]
-    """Brownian motion whose steps that would leave [-1, 1] are drawn again: truncated normals."""
+    """Random walk in [-1, 1]; steps that would leave it are drawn again (truncated normal)."""
     walk = np.empty((n_steps, len(start)))
     walk[0] = start
     for t in range(1, n_steps):
         for k in range(len(start)):
-            to = 2.0
-            while abs(to) > 1.0:
-                to = walk[t - 1, k] + sigma * rng.standard_normal()
-            walk[t, k] = to
+            proposal = 2.0
+            while abs(proposal) > 1.0:
+                proposal = walk[t - 1, k] + sigma * rng.standard_normal()
+            walk[t, k] = proposal
     return walk
 
 
 def _sphere_steps(width: int, kappa: float, n: int, rng: np.random.Generator) -> Array:
-    """Cosine between one step and the next under von Mises-Fisher (Wood 1994), all at once."""
+    """Draw the cosines between successive points, von Mises-Fisher distributed (Wood 1994)."""
     m = width - 1
     b = m / (2 * kappa + np.sqrt(4 * kappa**2 + m**2))
     x0 = (1 - b) / (1 + b)
@@ -205,22 +215,30 @@ def _sphere_steps(width: int, kappa: float, n: int, rng: np.random.Generator) ->
 
 @njit(cache=True)
 def _sphere_walk(start, along, directions):  # type: ignore[no-untyped-def]
-    """From each point go the given cosine along it and the rest in a random tangent direction."""
+    """Random walk on the unit sphere.
+
+    ``along`` holds the cosine between each point and the one before; the rest of the step is in a
+    random tangent direction.
+    """
     walk = np.empty_like(directions)
     walk[0] = start
     for t in range(1, len(walk)):
-        at = walk[t - 1]
-        tangent = directions[t] - (directions[t] * at).sum() * at
+        point = walk[t - 1]
+        tangent = directions[t] - (directions[t] * point).sum() * point
         tangent /= np.sqrt((tangent * tangent).sum())
-        to = along[t] * at + np.sqrt(1 - along[t] ** 2) * tangent
-        walk[t] = to / np.sqrt((to * to).sum())
+        following = along[t] * point + np.sqrt(1 - along[t] ** 2) * tangent
+        walk[t] = following / np.sqrt((following * following).sum())
     return walk
 
 
 def _mix(
     latents: Mapping[str, Array], truth: Mapping[str, NDArray[np.bool_]], rng: np.random.Generator
 ) -> Array:
-    """Neurons with the same parents share one mixing; groups in the order they first appear."""
+    """Mix factors into the activity of neurons; shape (time, neuron).
+
+    Neurons that are driven by the same factors share one mixing. Groups of such neurons are drawn
+    in the order in which they first appear.
+    """
     table = np.array(list(truth.values())).T
     n_steps = len(next(iter(latents.values())))
     neural = np.empty((n_steps, len(table)))
@@ -230,8 +248,8 @@ def _mix(
         if not row.any():
             neural[:, members] = rng.standard_normal((n_steps, len(members)))
             continue
-        chosen = [z for z, used in zip(latents.values(), row, strict=True) if used]
-        z = np.concatenate(chosen, axis=1)
+        drivers = [z for z, drives in zip(latents.values(), row, strict=True) if drives]
+        z = np.concatenate(drivers, axis=1)
         hidden = z @ _well_conditioned(z.shape[1], rng).T
         hidden = np.where(hidden > 0, hidden, _LEAK * hidden)
         neural[:, members] = hidden @ rng.standard_normal((len(members), z.shape[1])).T
@@ -239,7 +257,7 @@ def _mix(
 
 
 def _well_conditioned(size: int, rng: np.random.Generator) -> Array:
-    """The best conditioned of many square matrices with uniform entries and unit columns."""
+    """Return the best conditioned of many square matrices with uniform entries, unit columns."""
     n = min(_MIXING_DRAWS, 9 * _MIXING_DRAWS // size)
     draws = rng.uniform(-1, 1, size=(n, size, size))
     draws /= np.linalg.norm(draws, axis=1, keepdims=True)

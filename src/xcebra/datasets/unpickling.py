@@ -1,8 +1,8 @@
-"""Numbers out of pickles, without calling anything that a pickle names.
+"""Read numbers from pickles, without calling any function that a pickle names.
 
-A name in a pickle is a way to call whatever has that name, and NumPy's own types can be talked into
-taking bytes for addresses. So none of them is handed out: the classes here only keep what they
-are given, and become numbers after a check.
+A pickle can name any function and have it called, and even NumPy's own types can be made to use
+bytes as memory addresses. Therefore no function or type is imported for a pickle. The placeholder
+classes in this module only store their arguments, which become numbers after a check.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xcebra.common.errors import InputError
 
 
 class _Part:
-    """In place of something else. With its own state, lest a pickle set the class's attributes."""
+    """Placeholder for a type. It sets its own state, so that a pickle cannot set attributes."""
 
     says = "something"
 
@@ -29,7 +29,7 @@ class _Part:
 
 
 class _Kind(_Part):
-    """In place of a dtype: its code, as ``f8``, and the order of its bytes."""
+    """Placeholder for a dtype: its code, such as ``f8``, and the order of its bytes."""
 
     says = "a dtype"
     code: Any = None
@@ -43,12 +43,12 @@ class _Kind(_Part):
 
     def dtype(self) -> np.dtype[Any]:
         if not re.fullmatch("[iu][1248]|f[248]", str(self.code)):
-            raise InputError(f"got values of type {told(self.code)}, not numbers")
+            raise InputError(f"got values of type {kind_of(self.code)}, not numbers")
         return np.dtype((self.order if self.order in ("<", ">") else "=") + str(self.code))
 
 
 class _Array(_Part):
-    """In place of an array: its shape, dtype, and bytes or list of objects."""
+    """Placeholder for an array: its shape, dtype, and bytes or list of objects."""
 
     says = "an array"
     state: Any = (0, None, None, None, None)
@@ -62,7 +62,7 @@ class _Array(_Part):
 
     def array(self) -> NDArray[Any]:
         _, shape, kind, _, data = self.state
-        # Whether by rows or by columns does not matter for a list of times.
+        # The order, by rows or by columns, does not matter for a list of times.
         return np.frombuffer(data, kind.dtype()).reshape(shape)
 
     def only_object(self) -> Any:
@@ -73,7 +73,7 @@ class _Array(_Part):
 
 
 class _Number(_Part):
-    """In place of a NumPy scalar."""
+    """Placeholder for a NumPy scalar."""
 
     says = "a number"
     kind: Any = None
@@ -87,7 +87,7 @@ class _Number(_Part):
 
 
 class _Bytes(_Part):
-    """In place of what old pickles make bytes with."""
+    """Placeholder for the functions that make bytes in old pickles."""
 
     def __new__(cls, text: str = "", encoding: str = "latin1") -> Any:
         if not isinstance(text, str) or encoding != "latin1":
@@ -95,7 +95,7 @@ class _Bytes(_Part):
         return text.encode("latin1")
 
 
-_STAND_INS: dict[tuple[str, str], type[_Part]] = {
+_PLACEHOLDERS: dict[tuple[str, str], type[_Part]] = {
     ("numpy", "dtype"): _Kind,
     ("numpy", "ndarray"): _Array,
     ("_codecs", "encode"): _Bytes,
@@ -110,28 +110,33 @@ _STAND_INS: dict[tuple[str, str], type[_Part]] = {
 
 
 class _Unpickler(pickle.Unpickler):
-    """Knows what makes up arrays of numbers, and nothing else."""
+    """Unpickler that knows only the names needed for arrays of numbers."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = _STAND_INS.get((module, name))
-        if found is None:
+        placeholder = _PLACEHOLDERS.get((module, name))
+        if placeholder is None:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return found
+        return placeholder
 
 
 def unpickled(file: io.BytesIO, where: str) -> Any:
-    """The one object in a ``.npy`` file: dicts, lists and plain values, with stand-ins for arrays.
+    """Read the only object in a ``.npy`` file.
 
     Parameters
     ----------
     file : BytesIO
     where : str
-        How errors begin.
+        Start of error messages.
+
+    Returns
+    -------
+    object
+        Dicts, lists and plain values, with placeholders for arrays and NumPy scalars.
 
     Raises
     ------
     ValueError
-        If there is anything else in it.
+        If the file contains anything else.
     """
     try:
         read = npy.read_array_header_1_0
@@ -146,7 +151,7 @@ def unpickled(file: io.BytesIO, where: str) -> Any:
         )
     try:
         return _Unpickler(file).load().only_object()
-    # Bytes that are no such pickle can fail in any way.
+    # Bytes that are no such pickle can raise any kind of error.
     except Exception as error:
         raise InputError(
             f"{where} was refused: {error}. Only dicts, lists, numbers and arrays of numbers are "
@@ -154,39 +159,39 @@ def unpickled(file: io.BytesIO, where: str) -> Any:
         ) from None
 
 
-def plain_number(given: Any) -> Any:
-    """A number out of a pickle, as Python's own; None if it is none."""
-    if isinstance(given, _Number):
+def plain_number(value: Any) -> Any:
+    """Return a number of a pickle as a Python number; None if the value is no number."""
+    if isinstance(value, _Number):
         try:
-            return given.number()
+            return value.number()
         except (AttributeError, TypeError, ValueError):
             return None
-    return given if isinstance(given, (int, float)) and not isinstance(given, bool) else None
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def plain_array(given: Any) -> NDArray[np.float64]:
-    """An array or a list of numbers out of a pickle.
+def plain_array(value: Any) -> NDArray[np.float64]:
+    """Return an array or a list of numbers of a pickle as an array of its shape.
 
     Raises
     ------
     ValueError
-        If it is none.
+        If the value is neither, or holds anything but numbers.
     """
-    if isinstance(given, _Array):
+    if isinstance(value, _Array):
         try:
-            return given.array().astype(np.float64)
+            return value.array().astype(np.float64)
         except (AttributeError, TypeError) as error:
             raise InputError(f"got an array without numbers ({error})") from None
-    if not isinstance(given, (list, tuple)):
-        raise InputError(f"got {told(given)}")
-    numbers = [plain_number(each) for each in given]
+    if not isinstance(value, (list, tuple)):
+        raise InputError(f"got {kind_of(value)}")
+    numbers = [plain_number(item) for item in value]
     if None in numbers:
-        raise InputError(f"got {told(given[numbers.index(None)])} among them")
+        raise InputError(f"got {kind_of(value[numbers.index(None)])} among them")
     return np.array(numbers, dtype=np.float64)
 
 
-def told(value: Any) -> str:
-    """What something out of a pickle is, for an error."""
+def kind_of(value: Any) -> str:
+    """Return what a value of a pickle is, for an error message."""
     if isinstance(value, _Part):
         return value.says
     return repr(value)[:40] if isinstance(value, (str, int, float)) else type(value).__name__

@@ -1,4 +1,4 @@
-"""Recordings from files and from what is in memory."""
+"""Read recordings from files and from objects in memory, and write them to files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "write",
 ]
 
-# How files begin, and what they are then called.
+# First bytes of a file, and the ending that a file with these bytes must have.
 _MAGIC = {b"\x89HDF": ".nwb", b"PK\x03\x04": ".npz", b"PAR1": ".parquet"}
 _READERS = {
     ".npz": read_npz,
@@ -42,11 +42,23 @@ _READERS = {
 
 @contextmanager
 def opened(source: Any) -> Iterator[Contents]:
-    """What a source holds: a file by its name, or anything that `read` takes.
+    """Open a source and give its contents; a context manager.
+
+    Parameters
+    ----------
+    source : path, mapping or object
+        A file, or any object that `read` takes.
+
+    Yields
+    ------
+    Contents
 
     Raises
     ------
-    FileNotFoundError, ValueError, TypeError
+    FileNotFoundError
+        If there is no such file.
+    ValueError, TypeError
+        If the source cannot be read.
     """
     if not isinstance(source, (str, os.PathLike)):
         yield from_object(source)
@@ -86,38 +98,44 @@ def read(
     smooth: float | None = None,
     circular: Names = (),
 ) -> Recording:
-    """A recording from a file, or from what is in memory.
+    """Read a recording from a file, or from objects in memory.
 
-    Activity decides the clock: spike times are counted in bins, and every label is interpolated
-    at the times of the activity.
+    The activity decides the clock: spike times are counted in bins, and every label is
+    interpolated at the times of the activity.
 
     Parameters
     ----------
     source : path, mapping or object
-        A file (``.nwb``, ``.npz``, ``.csv``, ``.parquet``), or an array, DataFrame, xarray's
-        DataArray or Dataset, pynapple's TsGroup or TsdFrame, or several of them by name. In a
-        mapping, ``(times, values)`` is a series with its times in seconds, and a mapping of unit
-        to times is spike times.
+        A file (``.nwb``, ``.npz``, ``.csv``, ``.parquet``); or an array of shape (n_times,
+        n_neurons), a DataFrame, xarray's DataArray or Dataset, pynapple's TsGroup or TsdFrame;
+        or a mapping from names to several of these. In a mapping, ``(times, values)`` is a series
+        with its times in seconds, and a mapping from units to times holds spike times.
     neural : str or list of str, optional
-        Which entry is the activity; several, or ``"unit_*"``, are columns of one array. Needed only
-        where it cannot be told.
+        The entry that is the activity. Several entries, or a pattern such as ``"unit_*"``, become
+        the columns of one array. Needed only if the source does not make it clear.
     labels : str, list of str, or mapping, optional
-        Which entries are labels; a mapping gives a label its own name, several entries as its
-        columns, or its own data. All that can be a label if not given.
+        The entries that are labels. A mapping from the name of a label gives it one entry, several
+        entries as its columns, or its own data. By default, every entry that can be a label.
     epochs : str, list of (start, stop), or IntervalSet, optional
-        Stretches of time to use, in seconds; a name is that of intervals in the source. Without
-        times in the source they are in samples.
+        Stretches of time to use, in seconds, or the name of intervals in the source. If the source
+        has no times, they are in samples.
     bin_size : float, optional
-        Seconds; spike times need it, samples are averaged.
+        Width of a bin in seconds. It is required for spike times, which are counted; samples are
+        averaged.
     smooth : float, optional
-        Standard deviation in seconds of a Gaussian that the activity is smoothed with.
+        Standard deviation, in seconds, of the Gaussian that smooths the activity.
     circular : str or list of str, optional
-        Labels that are angles in radians, or cosine and sine.
+        Labels that are angles: one column in radians, or two columns, cosine and sine.
+
+    Returns
+    -------
+    Recording
 
     Raises
     ------
     ValueError, TypeError, FileNotFoundError
-        In one line: the source, what is wrong, and what to do.
+        If the source or an argument is wrong. The message is one line with the source, the
+        problem and the remedy.
 
     Examples
     --------
@@ -129,7 +147,7 @@ def read(
     ([[2.0, 1.0], [1.0, 1.0]], [0.5, 1.5])
     """
     with opened(source) as contents:
-        # Before labels with their own data come to what there is to choose from.
+        # Find the activity before labels with their own data are added to the entries.
         activity = neural_names(contents, neural)
         if isinstance(labels, Mapping):
             own = {n: f"labels[{str(n)!r}]" for n, value in labels.items() if not _is_name(value)}
@@ -159,9 +177,14 @@ def write(
     recording : Recording
     path : path
     spikes : bool
-        To NWB, write whole numbers of spikes as spike times.
+        Write whole numbers of spikes as spike times. Only for NWB.
     about : str
-        To NWB, a description of the session.
+        Description of the session. Only for NWB.
+
+    Raises
+    ------
+    ValueError
+        If the path has another ending, or the format cannot hold the recording.
     """
     kind = Path(path).suffix.lower()
     if kind not in (".npz", ".nwb"):
@@ -176,12 +199,12 @@ def write(
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) or (
-        isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+        isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)
     )
 
 
 def _entry(name: str, value: Any) -> Entry:
     try:
         return entry_of(value)
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"{name} {error}") from None
+    except InputError as error:
+        raise error.about(name) from None

@@ -1,4 +1,4 @@
-"""From what a source holds to a recording: who is the activity, who are labels and epochs."""
+"""Assemble a recording from the contents of a source: find the activity, labels and epochs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from xcebra.io import clock
 from xcebra.io.contents import Contents, Entry, Floats, Intervals, Series, Spikes
 
 NEURAL = "neural"
-# A series with more columns than this is not taken for a label unless it is asked for.
+# A series with more columns than this is not taken for a label unless the user names it. Larger
+# values take more series for labels that are neural traces or other signals; not tuned.
 _MOST_COLUMNS = 8
 
 Names = str | Sequence[str]
@@ -36,36 +37,58 @@ def assemble(
     smooth: float | None = None,
     circular: Names = (),
 ) -> Recording:
-    """Put everything on the clock of the activity; see `xcebra.read` for the arguments."""
+    """Make a recording with all labels on the clock of the activity.
+
+    Parameters
+    ----------
+    contents : Contents
+    neural, labels, epochs, bin_size, smooth, circular
+        As in `xcebra.read`, but ``labels`` holds names of entries only.
+
+    Returns
+    -------
+    Recording
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is wrong, or does not fit the contents.
+    """
     problems: list[str] = []
     number(problems, "bin_size", bin_size, least=0, above=True)
     number(problems, "smooth", smooth, least=0)
     raise_if(problems)
     activity_names = neural_names(contents, neural)
     activity = _joined(contents, activity_names, "neural")
-    wanted = _label_names(contents, labels, activity_names, activity)
+    label_names = _label_names(contents, labels, activity_names, activity)
     circular = [circular] if isinstance(circular, str) else list(circular)
     for name in circular:
-        if name not in wanted:
-            raise InputError(f"circular names {name!r}, but the labels are {list(wanted)}")
-    given = {name: _label(contents, parts) for name, parts in wanted.items()}
+        if name not in label_names:
+            raise InputError(
+                f"circular names {name!r}, but the labels are {list(label_names)}", ("circular",)
+            )
+    label_series = {name: _label(contents, parts) for name, parts in label_names.items()}
     within = _intervals(contents, epochs)
     extra = contents.extra if activity_names == [contents.extra.get("of")] else {}
-    spoken = f"{contents.origin}: {_spell(activity_names)}"
+    origin_and_names = f"{contents.origin}: {_spell(activity_names)}"
     overlap = 0
     try:
-        series, found = _activity(
-            activity, given, within, extra.get("epochs") if epochs is None else epochs, bin_size
+        series, series_epochs = _activity(
+            activity,
+            label_series,
+            within,
+            extra.get("epochs") if epochs is None else epochs,
+            bin_size,
         )
         if smooth:
             if series.times is None:
-                raise InputError("has no times: smooth is in seconds and needs them")
-            series = clock.smoothed(series, found, smooth)
+                raise InputError("has no times: smooth is in seconds and needs them", ("smooth",))
+            series = clock.smoothed(series, series_epochs, smooth)
             overlap = overlap_of(smooth / series.interval)
-    except ValueError as error:
-        raise InputError(f"{spoken} {error}") from None
-    values = {}
-    for name, label in given.items():
+    except InputError as error:
+        raise error.about(origin_and_names) from None
+    label_values = {}
+    for name, label in label_series.items():
         if name not in circular and jumps_like_angle(label.values):
             warn(
                 f"{contents.origin}: label {name!r} jumps by a whole turn, as an angle in radians "
@@ -74,32 +97,42 @@ def assemble(
                 "circular",
             )
         try:
-            values[name] = _on_clock(label, activity, series, name in circular)
-        except ValueError as error:
-            raise InputError(f"{contents.origin}: label {name!r} {error}") from None
+            label_values[name] = _on_clock(label, activity, series, name in circular)
+        except InputError as error:
+            raise error.about(f"{contents.origin}: label {name!r}") from None
     whole = isinstance(activity, Series) and len(series.values) == len(activity.values)
     try:
         return Recording(
             series.values,
-            values,
-            found,
+            label_values,
+            series_epochs,
             extra.get("neuron_names") or series.columns,
             extra.get("latents", {}) if whole else {},
             extra.get("ground_truth", {}),
             series.times,
             overlap,
         )
-    except ValueError as error:
-        raise InputError(f"{contents.origin}: {error}") from None
+    except InputError as error:
+        raise error.about(f"{contents.origin}:") from None
 
 
 def neural_names(contents: Contents, asked: Names | None) -> list[str]:
-    """Which entries are the activity: those asked for, or the one that nothing else can be.
+    """Find the entries that are the activity.
+
+    Parameters
+    ----------
+    contents : Contents
+    asked : str or list of str, optional
+        Names that the user gave. By default, the only entry that can be the activity.
+
+    Returns
+    -------
+    list of str
 
     Raises
     ------
     ValueError
-        If it cannot be told, with the candidates.
+        If it is not clear which entry it is, with the candidates.
     """
     entries = contents.entries
     if asked is not None:
@@ -109,33 +142,36 @@ def neural_names(contents: Contents, asked: Names | None) -> list[str]:
     spikes = [name for name, entry in entries.items() if isinstance(entry, Spikes)]
     if len(spikes) == 1:
         return spikes
-    said = [n for n, entry in entries.items() if isinstance(entry, Series) and entry.activity]
-    if not spikes and len(said) == 1:
-        return said
-    could = [name for name, entry in entries.items() if could_be_neural(entry)]
-    if len(entries) == 1 and could:
-        return could
-    among = f"it could be {_spell(could)}" if could else "nothing in it looks like activity"
-    if not could and entries:
-        among += f", it has {_spell(entries)}"
-    for name, why in list(contents.unread.items())[:3]:
-        among += f"; {name!r} cannot be used: {why}"
+    marked = [n for n, entry in entries.items() if isinstance(entry, Series) and entry.activity]
+    if not spikes and len(marked) == 1:
+        return marked
+    candidates = [name for name, entry in entries.items() if could_be_neural(entry)]
+    if len(entries) == 1 and candidates:
+        return candidates
+    if candidates:
+        details = f"it could be {_spell(candidates)}"
+    else:
+        details = "nothing in it looks like activity"
+    if not candidates and entries:
+        details += f", it has {_spell(entries)}"
+    for name, reason in list(contents.unread.items())[:3]:
+        details += f"; {name!r} cannot be used: {reason}"
     raise InputError(
         f"{contents.origin}: cannot tell which of its entries is the neural activity; say "
-        f"neural=NAME; {among}",
+        f"neural=NAME; {details}",
         ("neural",),
     )
 
 
 def could_be_neural(entry: Entry) -> bool:
-    """Whether an entry may be the activity: spikes, or numbers in more than one column."""
+    """Whether an entry can be the activity: spike times, or numbers in two or more columns."""
     if isinstance(entry, Series):
         return entry.values.dtype.kind in "fiub" and entry.values.shape[1] > 1
     return isinstance(entry, Spikes)
 
 
 def could_be_label(entry: Entry, activity: Entry | None = None) -> bool:
-    """Whether an entry may be a label of the activity: not too wide, and on its clock."""
+    """Whether an entry can be a label of the activity: few columns, and on the same clock."""
     if not isinstance(entry, Series):
         return False
     if entry.values.shape[1] > _MOST_COLUMNS and not entry.label:
@@ -156,7 +192,7 @@ def _label_names(
     activity_names: list[str],
     activity: Entry,
 ) -> dict[str, list[str]]:
-    """Labels by name, each with the entries that make it up."""
+    """Return the names of the labels, each with the names of its entries."""
     if asked is None:
         return {
             name: [name]
@@ -174,34 +210,36 @@ def _label_names(
 
 
 def _matching(contents: Contents, asked: Names, argument: str) -> list[str]:
-    """Entries with these names; ``*`` stands for anything."""
+    """Return the names of the entries that match names or patterns such as ``unit_*``."""
     patterns = [asked] if isinstance(asked, str) else list(asked) if np.iterable(asked) else []
-    if not patterns or not all(isinstance(each, (str, int)) for each in patterns):
+    if not patterns or not all(isinstance(p, (str, int)) for p in patterns):
         raise InputTypeError(
             f"{contents.origin}: {argument} must be a name or a list of names, got "
             f"{one_line(asked)}"
         )
-    found: list[str] = []
+    matches: list[str] = []
     for pattern in map(str, patterns):
-        there = [*contents.entries, *contents.unread]
-        names = [pattern] if pattern in there else [n for n in there if fnmatchcase(n, pattern)]
+        known = [*contents.entries, *contents.unread]
+        names = [pattern] if pattern in known else [n for n in known if fnmatchcase(n, pattern)]
         for name in names:
             if name in contents.unread:
                 raise InputError(
                     f"{contents.origin}: {argument}={pattern!r} cannot be used: "
-                    f"{'' if name == pattern else f'{name!r} '}{contents.unread[name]}"
+                    f"{'' if name == pattern else f'{name!r} '}{contents.unread[name]}",
+                    (argument,),
                 )
         if not names:
             raise InputError(
                 f"{contents.origin}: {argument}={pattern!r} is not in it; it has "
-                f"{_spell(contents.entries)}"
+                f"{_spell(contents.entries)}",
+                (argument,),
             )
-        found += [name for name in names if name not in found]
-    return found
+        matches += [name for name in names if name not in matches]
+    return matches
 
 
 def _joined(contents: Contents, names: list[str], argument: str) -> Series | Spikes:
-    """One entry, or the columns of several that share their times."""
+    """Return one entry, or a series with the columns of several that share their times."""
     entries = [contents.entries[name] for name in names]
     for name, entry in zip(names, entries, strict=True):
         if isinstance(entry, Intervals):
@@ -226,35 +264,35 @@ def _joined(contents: Contents, names: list[str], argument: str) -> Series | Spi
             )
     columns = [
         column
-        for name, each in zip(names, series, strict=True)
+        for name, part in zip(names, series, strict=True)
         for column in (
             [name]
-            if each.values.shape[1] == 1
-            else [f"{name}/{c}" for c in each.columns or range(each.values.shape[1])]
+            if part.values.shape[1] == 1
+            else [f"{name}/{c}" for c in part.columns or range(part.values.shape[1])]
         )
     ]
-    values = np.concatenate([each.values for each in series], axis=1)
-    return Series(values, first.times, tuple(columns), any(each.activity for each in series))
+    values = np.concatenate([part.values for part in series], axis=1)
+    return Series(values, first.times, tuple(columns), any(part.activity for part in series))
 
 
 def _label(contents: Contents, names: list[str]) -> Series:
-    found = _joined(contents, names, "labels")
-    if isinstance(found, Spikes):
+    series = _joined(contents, names, "labels")
+    if isinstance(series, Spikes):
         raise InputError(f"{contents.origin}: {_spell(names)} holds spike times, not a label")
-    return found
+    return series
 
 
 def _intervals(contents: Contents, epochs: Any) -> Intervals | None:
-    """Epochs in seconds; None if they are not given or are in samples."""
+    """Return epochs in seconds, or None if they are not given or are in samples."""
     if epochs is None or isinstance(epochs, (Intervals, Epochs)):
         return epochs if isinstance(epochs, Intervals) else None
     if isinstance(epochs, str):
         entry = contents.entries[_matching(contents, epochs, "epochs")[0]]
         if not isinstance(entry, Intervals):
-            could = [n for n, e in contents.entries.items() if isinstance(e, Intervals)]
-            have = f"it has {_spell(could)}" if could else "it has none"
+            names = [n for n, e in contents.entries.items() if isinstance(e, Intervals)]
+            candidates = f"it has {_spell(names)}" if names else "it has none"
             raise InputError(
-                f"{contents.origin}: epochs={epochs!r} is not a list of intervals; {have}",
+                f"{contents.origin}: epochs={epochs!r} is not a list of intervals; {candidates}",
                 ("epochs",),
             )
         return entry
@@ -268,8 +306,8 @@ def _intervals(contents: Contents, epochs: Any) -> Intervals | None:
         ) from None
     try:
         return Intervals(table[:, 0], table[:, 1])
-    except ValueError as error:
-        raise InputError(f"epochs: {error}") from None
+    except InputError as error:
+        raise InputError(f"epochs: {error}", ("epochs",)) from None
 
 
 def _activity(
@@ -279,18 +317,25 @@ def _activity(
     epochs: Any,
     bin_size: float | None,
 ) -> tuple[Series, Epochs]:
-    """The activity in bins or as it is, inside its epochs: in seconds ``within``, or in samples."""
+    """Return the activity inside its epochs, binned if ``bin_size`` is given, and the epochs.
+
+    Epochs are given in seconds by ``within``, or in samples by ``epochs``.
+    """
     if isinstance(activity, Spikes):
         if bin_size is None:
-            raise InputError("holds spike times; say bin_size in seconds, for instance 0.05")
+            raise InputError(
+                "holds spike times; say bin_size in seconds, for instance 0.05", ("bin_size",)
+            )
         if within is None and epochs is not None:
-            raise InputError("holds spike times; give epochs in seconds, not in samples")
+            raise InputError(
+                "holds spike times; give epochs in seconds, not in samples", ("epochs",)
+            )
         if within is None:
             within = _shared(activity, _support(activity), labels)
         return clock.bin_spikes(activity, within, bin_size)
     if activity.times is None:
         if bin_size is not None:
-            raise InputError("has no times: bin_size is in seconds and needs them")
+            raise InputError("has no times: bin_size is in seconds and needs them", ("bin_size",))
         if isinstance(epochs, (str, Intervals)):
             raise InputError("has no times: such epochs are in seconds and need them")
         rows = epochs if within is None else np.stack([within.starts, within.stops], 1).tolist()
@@ -316,7 +361,7 @@ def _support(spikes: Spikes) -> Intervals:
 def _shared(
     activity: Series | Spikes, support: Intervals, labels: Mapping[str, Series]
 ) -> Intervals:
-    """The stretches of time in which there are activity and all labels."""
+    """Return the stretches of time in which the activity and all labels are known."""
     start, stop = _range(activity)
     for name, label in labels.items():
         if label.times is not None:
@@ -373,12 +418,13 @@ def _same_times(first: Floats | None, second: Floats | None) -> bool:
 
 
 def one_line(value: Any, most: int = 80) -> str:
-    """What a user gave, short enough for an error."""
-    told = " ".join(repr(value).split())
-    return told if len(told) <= most else told[: most - 3] + "..."
+    """Return a value as text of one line and at most ``most`` characters, for an error."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _spell(names: Iterable[str], most: int = 12) -> str:
+    """Return a list of names as text, at most ``most`` of them."""
     names = list(names)
-    told = ", ".join(repr(name) for name in names[:most])
-    return told + (f" and {len(names) - most} more" if len(names) > most else "")
+    text = ", ".join(repr(name) for name in names[:most])
+    return text + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,4 +1,4 @@
-"""Activity and behaviour on one clock: spikes binned, samples averaged, labels interpolated."""
+"""Put activity and labels on one clock: bin spikes, average samples, interpolate labels."""
 
 from __future__ import annotations
 
@@ -12,23 +12,38 @@ from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
 from xcebra.io.contents import Floats, Intervals, Series, Spikes
 
-# A label is not interpolated across a gap of more than this many of its usual intervals.
+# A label is not interpolated across a gap of more than this many of its usual intervals, that is,
+# of the median time between its samples. Larger values fill longer gaps in tracking with a straight
+# line; smaller ones lose more samples. Not tuned.
 _MOST_INTERVALS = 5
-# Samples further apart than this many usual intervals belong to different epochs.
+# Samples further apart than this many usual intervals belong to different epochs. The value lies
+# between 1, no missing sample, and 2, one missing sample, with room for jitter on both sides.
 _BREAK = 1.5
-# Moments closer than this share of a bin, or of the usual interval, are the same but for rounding.
+# Times closer than this share of a bin, or of the usual interval, are taken as equal. Larger values
+# allow for more rounding error in the times, smaller ones separate times that differ; not tuned.
 _ROUNDING = 1e-6
 
 
 def bin_edges(within: Intervals, width: float) -> list[Floats]:
-    """Edges of the whole bins that fit in each interval, from its start on.
+    """Return the edges of the whole bins that fit in each interval, from its start on.
+
+    Parameters
+    ----------
+    within : Intervals
+    width : float
+        Width of a bin in seconds.
+
+    Returns
+    -------
+    list of ndarray of shape (n_bins + 1,)
+        One array for each interval in which at least one bin fits.
 
     Raises
     ------
     ValueError
-        If none fits.
+        If no bin fits in any interval.
     """
-    # A last bin that is whole but for rounding counts.
+    # A last bin that is complete except for rounding counts.
     numbers = np.floor((within.stops - within.starts) / width + _ROUNDING).astype(int)
     edges = [
         start + width * np.arange(n + 1)
@@ -45,19 +60,34 @@ def bin_edges(within: Intervals, width: float) -> list[Floats]:
 
 
 def bin_spikes(spikes: Spikes, within: Intervals, width: float) -> tuple[Series, Epochs]:
-    """Number of spikes of each unit in each bin; times are the bins' centres.
+    """Count the spikes of each unit in each bin.
+
+    Parameters
+    ----------
+    spikes : Spikes
+    within : Intervals
+        Stretches of time to bin.
+    width : float
+        Width of a bin in seconds.
+
+    Returns
+    -------
+    series : Series
+        Values of shape (n_bins, n_units); times are the centres of the bins.
+    epochs : Epochs
+        One epoch for each interval in which at least one bin fits.
 
     Raises
     ------
     ValueError
-        If there is none.
+        If there is no spike in any bin.
     """
     edges = bin_edges(within, width)
     trains = spikes.trains.values()
     counts = np.concatenate(
         [
-            np.column_stack([np.diff(_first(train, each, width)) for train in trains])
-            for each in edges
+            np.column_stack([np.diff(_first(train, epoch_edges, width)) for train in trains])
+            for epoch_edges in edges
         ]
     )
     if not counts.any():
@@ -66,11 +96,27 @@ def bin_spikes(spikes: Spikes, within: Intervals, width: float) -> tuple[Series,
             f"they from {within.starts[0]:g} to {within.stops[-1]:g} s; are they on one clock?"
         )
     series = Series(counts.astype(np.float32), _centres(edges), tuple(spikes.trains), True)
-    return series, _epochs([len(each) - 1 for each in edges])
+    return series, _epochs([len(epoch_edges) - 1 for epoch_edges in edges])
 
 
 def bin_series(series: Series, within: Intervals, width: float) -> tuple[Series, Epochs]:
-    """Mean of the samples in each bin.
+    """Average the samples in each bin.
+
+    Parameters
+    ----------
+    series : Series
+        With times; values of shape (n_times, n_columns).
+    within : Intervals
+        Stretches of time to bin.
+    width : float
+        Width of a bin in seconds.
+
+    Returns
+    -------
+    series : Series
+        Values of shape (n_bins, n_columns); times are the centres of the bins.
+    epochs : Epochs
+        One epoch for each interval in which at least one bin fits.
 
     Raises
     ------
@@ -79,32 +125,46 @@ def bin_series(series: Series, within: Intervals, width: float) -> tuple[Series,
     """
     assert series.times is not None
     edges = bin_edges(within, width)
-    sums = []
-    for each in edges:
-        first = _first(series.times, each, width)
+    means = []
+    for epoch_edges in edges:
+        first = _first(series.times, epoch_edges, width)
         sizes = np.diff(first)
         if (sizes == 0).any():
-            at = int(np.flatnonzero(sizes == 0)[0])
+            i = int(np.flatnonzero(sizes == 0)[0])
             raise InputError(
-                f"has no sample between {each[at]:g} s and {each[at + 1]:g} s: bin_size={width:g} "
-                f"s is too small for samples about {series.interval:g} s apart, or epochs cover a "
-                "pause",
+                f"has no sample between {epoch_edges[i]:g} s and {epoch_edges[i + 1]:g} s: "
+                f"bin_size={width:g} s is too small for samples about {series.interval:g} s apart, "
+                "or epochs cover a pause",
                 ("bin_size", "epochs"),
             )
         values = np.asarray(series.values[first[0] : first[-1]], dtype=np.float64)
         total = np.add.reduceat(values, first[:-1] - first[0], axis=0)
-        sums.append(total / sizes[:, None])
-    binned = Series(np.concatenate(sums), _centres(edges), series.columns, series.activity)
-    return binned, _epochs([len(each) - 1 for each in edges])
+        means.append(total / sizes[:, None])
+    binned = Series(np.concatenate(means), _centres(edges), series.columns, series.activity)
+    return binned, _epochs([len(epoch_edges) - 1 for epoch_edges in edges])
 
 
 def cut(series: Series, within: Intervals | None) -> tuple[Series, Epochs]:
-    """The samples inside the intervals; a pause in the clock ends an epoch as well.
+    """Return the samples inside the intervals, and their epochs.
+
+    A pause in the times of the series ends an epoch as well.
+
+    Parameters
+    ----------
+    series : Series
+        With times.
+    within : Intervals, optional
+        By default, all samples are kept.
+
+    Returns
+    -------
+    series : Series
+    epochs : Epochs
 
     Raises
     ------
     ValueError
-        If there is no sample inside.
+        If there is no sample inside the intervals.
     """
     assert series.times is not None
     times = series.times
@@ -115,7 +175,7 @@ def cut(series: Series, within: Intervals | None) -> tuple[Series, Epochs]:
     slack = _ROUNDING * series.interval
     firsts = np.searchsorted(times, within.starts - slack)
     lasts = np.searchsorted(times, within.stops + slack, side="right")
-    # Intervals that touch do not share a sample.
+    # Two intervals that touch must not share a sample.
     firsts[1:] = np.maximum(firsts[1:], lasts[:-1])
     parts, lengths = [], []
     for first, last in zip(firsts, lasts, strict=True):
@@ -129,12 +189,20 @@ def cut(series: Series, within: Intervals | None) -> tuple[Series, Epochs]:
             f"has no sample inside the epochs: it runs from {times[0]:g} to {times[-1]:g} s, "
             f"they from {within.starts[0]:g} to {within.stops[-1]:g} s; are they on one clock?"
         )
-    kept = Series(series.values[rows], times[rows], series.columns, series.activity)
-    return kept, _epochs(lengths)
+    inside = Series(series.values[rows], times[rows], series.columns, series.activity)
+    return inside, _epochs(lengths)
 
 
 def stretches(series: Series, longest: float = 0.0) -> Epochs:
-    """Samples without a pause between them; one up to ``longest`` seconds is none."""
+    """Return the epochs of samples without a pause between them.
+
+    Parameters
+    ----------
+    series : Series
+        With times.
+    longest : float
+        Gaps of up to this many seconds are never a pause.
+    """
     assert series.times is not None
     pause = np.diff(series.times) > max(_BREAK * series.interval, longest)
     borders = np.concatenate([[0], np.flatnonzero(pause) + 1, [len(pause) + 1]])
@@ -142,17 +210,36 @@ def stretches(series: Series, longest: float = 0.0) -> Epochs:
 
 
 def spans(times: Floats, epochs: Epochs, interval: float) -> Intervals:
-    """When epochs of samples begin and end: half an interval beyond their samples."""
+    """Return when epochs begin and end: half an interval beyond their first and last samples.
+
+    Parameters
+    ----------
+    times : ndarray of shape (n_times,)
+        Times of the samples in seconds.
+    epochs : Epochs
+        In samples.
+    interval : float
+        Usual time between samples in seconds.
+    """
     starts = times[epochs.starts] - interval / 2
     stops = times[epochs.stops - 1] + interval / 2
-    # Those that touch share their border, whatever the rounding.
+    # Epochs that touch share their border exactly, without a difference by rounding.
     touch = starts[1:] < stops[:-1] + _ROUNDING * interval
     stops[:-1][touch] = starts[1:][touch]
     return Intervals(starts, stops)
 
 
 def smoothed(series: Series, epochs: Epochs, width: float) -> Series:
-    """Convolved with a Gaussian whose standard deviation is ``width`` seconds, epoch by epoch."""
+    """Smooth each epoch with a Gaussian whose standard deviation is ``width`` seconds.
+
+    Parameters
+    ----------
+    series : Series
+        Values of shape (n_times, n_columns).
+    epochs : Epochs
+        In samples of the series.
+    width : float
+    """
     values = np.array(series.values, np.float32)
     for start, stop in epochs.pairs():
         values[start:stop] = gaussian_filter1d(
@@ -164,44 +251,58 @@ def smoothed(series: Series, epochs: Epochs, width: float) -> Series:
     return Series(values, series.times, series.columns, series.activity)
 
 
-def sample(series: Series, at: Floats, circular: bool = False) -> NDArray[Any]:
-    """A label's values at given times.
+def sample(series: Series, new_times: Floats, circular: bool = False) -> NDArray[Any]:
+    """Return the values of a label at other times.
 
-    Numbers are interpolated, angles on the circle; whole numbers, truth values and names are
-    those of the nearest sample. Outside the label's own times, beside a missing value and across
-    gaps the label is missing.
+    Numbers are interpolated, angles on the circle. Whole numbers, truth values and names are
+    taken from the nearest sample. The label is missing outside its own times, next to a missing
+    value and across gaps.
+
+    Parameters
+    ----------
+    series : Series
+        The label, with times; values of shape (n_samples, n_columns).
+    new_times : ndarray of shape (n_times,)
+        Times in seconds at which the label is needed.
+    circular : bool
+        Whether the label is an angle: one column in radians, or two columns, cosine and sine.
+
+    Returns
+    -------
+    ndarray of shape (n_times, n_columns)
+        NaN where the label is missing.
 
     Raises
     ------
     ValueError
-        If it is missing everywhere, or a class name would have to be.
+        If the label is missing at all times, or a label that holds names is missing at some.
     """
     assert series.times is not None
     times, values = series.times, series.values
-    if np.array_equal(times, at):
+    if np.array_equal(times, new_times):
         return values
-    after = np.clip(np.searchsorted(times, at), 1, max(1, len(times) - 1))
+    after = np.clip(np.searchsorted(times, new_times), 1, max(1, len(times) - 1))
     before = after - 1
     after = np.minimum(after, len(times) - 1)
     slack = 0.5 * series.interval
-    known = (at >= times[0] - slack) & (at <= times[-1] + slack)
+    known = (new_times >= times[0] - slack) & (new_times <= times[-1] + slack)
     if not known.any():
         raise InputError(
             f"runs from {times[0]:g} s to {times[-1]:g} s, but the neural activity from "
-            f"{at[0]:g} s to {at[-1]:g} s: they are not on one clock"
+            f"{new_times[0]:g} s to {new_times[-1]:g} s: they are not on one clock"
         )
-    nearest = np.where(at - times[before] <= times[after] - at, before, after)
-    exact = np.abs(times[nearest] - at) <= _ROUNDING * series.interval
+    nearest = np.where(new_times - times[before] <= times[after] - new_times, before, after)
+    exact = np.abs(times[nearest] - new_times) <= _ROUNDING * series.interval
     gap = times[after] - times[before] > _MOST_INTERVALS * series.interval
-    known &= ~gap | exact | (np.abs(times[nearest] - at) <= slack)
+    known &= ~gap | exact | (np.abs(times[nearest] - new_times) <= slack)
     if values.dtype.kind != "f":
         return _nearest(values[nearest], known)
-    found = values[nearest].astype(np.float64)
+    sampled = values[nearest].astype(np.float64)
     span = np.where(after > before, times[after] - times[before], 1.0)
-    share = np.clip((at - times[before]) / span, 0.0, 1.0)[:, None]
-    between = ~exact & ~gap & (at >= times[0]) & (at <= times[-1])
-    low, high = (values[each].astype(np.float64) for each in (before, after))
-    # What has no middle, infinities and opposite directions, is missing there.
+    share = np.clip((new_times - times[before]) / span, 0.0, 1.0)[:, None]
+    between = ~exact & ~gap & (new_times >= times[0]) & (new_times <= times[-1])
+    low, high = values[before].astype(np.float64), values[after].astype(np.float64)
+    # Between infinities or opposite directions there is no middle value: it becomes NaN.
     with np.errstate(invalid="ignore"):
         if circular and values.shape[1] == 1:
             turn = (high - low + np.pi) % (2 * np.pi) - np.pi
@@ -210,18 +311,19 @@ def sample(series: Series, at: Floats, circular: bool = False) -> NDArray[Any]:
             mixed = low + share * (high - low)
             if circular:
                 mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
-    found[between] = mixed[between]
-    found[~known] = np.nan
-    return found
+    sampled[between] = mixed[between]
+    sampled[~known] = np.nan
+    return sampled
 
 
 def _nearest(values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return values of the nearest samples, with NaN where they are not known."""
     if known.all():
         return values
     if values.dtype.kind in "iub":
-        found = values.astype(np.float64)
-        found[~known] = np.nan
-        return found
+        numbers = values.astype(np.float64)
+        numbers[~known] = np.nan
+        return numbers
     raise InputError(
         f"holds names, and is missing at {int((~known).sum())} of {len(known)} samples of the "
         "neural activity; choose epochs in which it is known"
@@ -229,12 +331,15 @@ def _nearest(values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def _first(times: Floats, edges: Floats, width: float) -> NDArray[np.intp]:
-    """Where each bin begins; what lies on an edge but for rounding belongs to the bin after it."""
+    """Return the index of the first time in each bin.
+
+    A time that lies on an edge, except for rounding, belongs to the bin after the edge.
+    """
     return np.searchsorted(times, edges - _ROUNDING * width)
 
 
 def _centres(edges: list[Floats]) -> Floats:
-    return np.concatenate([(each[1:] + each[:-1]) / 2 for each in edges])
+    return np.concatenate([(epoch_edges[1:] + epoch_edges[:-1]) / 2 for epoch_edges in edges])
 
 
 def _epochs(lengths: list[int]) -> Epochs:

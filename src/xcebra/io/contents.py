@@ -1,4 +1,4 @@
-"""What a source holds before anyone says what it is: named series, spike times and intervals."""
+"""Contents of a source: named series, spike times and intervals, not yet with a role."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class Series:
     ----------
     values : ndarray of shape (n_times, n_columns)
     times : ndarray of shape (n_times,), optional
-        Seconds, strictly increasing. Without them a row is a moment, and rows of all series
-        without times are the same moments.
+        Seconds, strictly increasing. Rows of series without times belong together by their
+        position.
     columns : tuple of str, optional
+        Names of the columns.
     activity, label : bool
-        Whether its source says that these are neurons, or that it is a label.
+        Whether the source says that the columns are neurons, or that the series is a label.
     unit : (float, float)
-        What the values are to be multiplied by, and what is then to be added to them.
+        Factor by which the values are to be multiplied, and offset that is added afterwards.
     """
 
     values: NDArray[Any]
@@ -59,7 +60,10 @@ class Series:
             set_(self, "times", check_times(self.times, len(values)))
 
     def read(self) -> Series:
-        """Itself in memory and in its unit; files leave large series where they are until now."""
+        """Return the series in memory, with its unit applied.
+
+        Until this call, large series may be left in their file.
+        """
         values = np.asarray(self.values[...])
         if self.unit != (1.0, 0.0):
             values = values * self.unit[0] + self.unit[1]
@@ -67,7 +71,7 @@ class Series:
 
     @property
     def interval(self) -> float:
-        """Median time between samples; 1 without a clock."""
+        """Median time between samples in seconds; 1 if there are no times."""
         if self.times is None or len(self.times) < 2:
             return 1.0
         return float(np.median(np.diff(self.times)))
@@ -79,9 +83,10 @@ class Spikes:
 
     Parameters
     ----------
-    trains : mapping of str to ndarray
+    trains : mapping of str to ndarray of shape (n_spikes,)
+        Spike times of each unit.
     support : Intervals, optional
-        When there was recording; from the first to the last spike if not known.
+        When the units were recorded. By default, from the first to the last spike.
     """
 
     trains: Mapping[str, Floats]
@@ -93,14 +98,14 @@ class Spikes:
         if not self.trains:
             raise InputError("is empty: it has no units")
         trains = {}
-        for name, given in self.trains.items():
-            train = np.asarray(given)
+        for name, spike_times in self.trains.items():
+            train = np.asarray(spike_times)
             if train.dtype.kind not in "fiu" or train.ndim != 1:
                 raise InputError(f"unit {name!r} must have a list of times in seconds")
             train = train.astype(np.float64)
             if not np.isfinite(train).all():
-                at = int(np.flatnonzero(~np.isfinite(train))[0])
-                raise InputError(f"unit {name!r} has {train[at]} as spike time {at}; remove it")
+                i = int(np.flatnonzero(~np.isfinite(train))[0])
+                raise InputError(f"unit {name!r} has {train[i]} as spike time {i}; remove it")
             trains[str(name)] = np.sort(train)
         spikes = [train for train in trains.values() if len(train)]
         if not spikes:
@@ -117,18 +122,25 @@ class Spikes:
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Stretches of time, in seconds."""
+    """Stretches of time, in seconds.
+
+    Parameters
+    ----------
+    starts, stops : ndarray of shape (n_intervals,)
+        In increasing order, without overlap.
+    """
 
     starts: Floats
     stops: Floats
 
     def __post_init__(self) -> None:
-        starts, stops = (np.asarray(each, dtype=np.float64) for each in (self.starts, self.stops))
+        starts = np.asarray(self.starts, dtype=np.float64)
+        stops = np.asarray(self.stops, dtype=np.float64)
         if len(starts) == 0:
             raise InputError("is empty: it has no intervals")
         for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
             if not (np.isfinite([start, stop]).all() and start < stop):
-                raise InputError(f"interval {i} goes from {start:g} s to {stop:g} s; mend it")
+                raise InputError(f"interval {i} goes from {start:g} s to {stop:g} s; correct it")
             if i and start < stops[i - 1]:
                 raise InputError(
                     f"interval {i} starts at {start:g} s, before interval {i - 1} stops at "
@@ -152,13 +164,13 @@ class Contents:
     Parameters
     ----------
     origin : str
-        What errors call it.
+        Name of the source in error messages.
     entries : mapping of str to Series, Spikes or Intervals
     unread : mapping of str to str
-        Names of what is there and cannot be used, with the reason.
+        Names of the entries that cannot be used, with the reason.
     extra : mapping
-        What only our own files have: names of neurons, epochs in samples, known wiring; and
-        ``of``, the entry that they belong to.
+        What only files written by this package have: names of neurons, epochs in samples, known
+        wiring; and ``of``, the name of the entry that they belong to.
     """
 
     origin: str
@@ -167,30 +179,41 @@ class Contents:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def check_times(given: Any, n: int) -> Floats:
-    """Times in seconds, one per sample, strictly increasing.
+def check_times(values: Any, n: int) -> Floats:
+    """Check that times are in seconds, one per sample, and strictly increasing.
+
+    Parameters
+    ----------
+    values : array-like of shape (n,)
+        Times in seconds.
+    n : int
+        Number of samples.
+
+    Returns
+    -------
+    ndarray of shape (n,)
 
     Raises
     ------
     ValueError
-        With the first sample that is wrong.
+        If they are not, with the first sample that is wrong.
     """
-    times = np.asarray(given)
+    times = np.asarray(values)
     if times.dtype.kind not in "fiu":
         raise InputError(f"has times of type {times.dtype}; they must be seconds as numbers")
     if times.shape != (n,):
         raise InputError(f"has {n} samples, but {times.size} times; there must be one for each")
     times = times.astype(np.float64)
     if not np.isfinite(times).all():
-        at = int(np.flatnonzero(~np.isfinite(times))[0])
-        raise InputError(f"has {times[at]} as time of sample {at}; cut that sample")
+        i = int(np.flatnonzero(~np.isfinite(times))[0])
+        raise InputError(f"has {times[i]} as time of sample {i}; cut that sample")
     back = np.flatnonzero(np.diff(times) <= 0)
     if len(back):
-        at = int(back[0]) + 1
-        how = "again" if times[at] == times[at - 1] else f"after {times[at - 1]:.6g} s"
+        i = int(back[0]) + 1
+        how = "again" if times[i] == times[i - 1] else f"after {times[i - 1]:.6g} s"
         n_wrong = f" ({len(back)} such samples)" if len(back) > 1 else ""
         raise InputError(
-            f"has the time {times[at]:.6g} s {how} at sample {at}{n_wrong}; times must increase: "
+            f"has the time {times[i]:.6g} s {how} at sample {i}{n_wrong}; times must increase: "
             "sort them and remove duplicates"
         )
     return times

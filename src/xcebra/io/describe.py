@@ -1,4 +1,4 @@
-"""What is in a source, in words: for `xcebra inspect` and for anyone who asks what to name."""
+"""Describe the entries of a source in words, for `xcebra inspect`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xcebra.io.contents import Contents, Entry, Intervals, Series, Spikes
 
 @dataclass(frozen=True)
 class Description:
-    """One entry in words.
+    """Description of one entry in words.
 
     Parameters
     ----------
@@ -32,13 +32,13 @@ class Description:
 
 
 def describe(contents: Contents) -> list[Description]:
-    """Every entry, and what it could be."""
+    """Describe every entry of a source, and what it could be."""
     try:
         chosen = neural_names(contents, None)
         activity: Entry | None = contents.entries[chosen[0]]
     except ValueError:
         chosen, activity = [], None
-    found = []
+    descriptions = []
     for name, entry in contents.entries.items():
         roles = []
         if name in chosen or (not chosen and could_be_neural(entry)):
@@ -47,11 +47,12 @@ def describe(contents: Contents) -> list[Description]:
             roles.append("label")
         if isinstance(entry, Intervals):
             roles.append("epochs")
-        found.append(Description(name, _what(entry), _when(entry), tuple(roles)))
-    found += [
-        Description(name, f"cannot be used: {why}", "", ()) for name, why in contents.unread.items()
+        descriptions.append(Description(name, _what(entry), _when(entry), tuple(roles)))
+    descriptions += [
+        Description(name, f"cannot be used: {reason}", "", ())
+        for name, reason in contents.unread.items()
     ]
-    return found
+    return descriptions
 
 
 def _what(entry: Entry) -> str:
@@ -59,8 +60,8 @@ def _what(entry: Entry) -> str:
         n = sum(len(train) for train in entry.trains.values())
         return f"spike times of {len(entry.trains)} units, {n:,} spikes"
     if isinstance(entry, Intervals):
-        each = "interval" if len(entry) == 1 else "intervals"
-        return f"{len(entry)} {each}, {_seconds(float((entry.stops - entry.starts).sum()))}"
+        noun = "interval" if len(entry) == 1 else "intervals"
+        return f"{len(entry)} {noun}, {_seconds(float((entry.stops - entry.starts).sum()))}"
     n, columns = entry.values.shape
     words = {"f": "numbers", "i": "whole numbers", "u": "whole numbers", "b": "truth values"}
     kind = words.get(entry.values.dtype.kind, "names")
@@ -71,7 +72,7 @@ def _when(entry: Entry) -> str:
     if isinstance(entry, Spikes):
         return f"{entry.start:.6g} s to {entry.stop:.6g} s"
     if isinstance(entry, Intervals):
-        # Zero that rounding made negative is zero.
+        # Adding zero turns a negative zero, which comes from rounding, into zero.
         return f"{entry.starts[0] + 0.0:.6g} s to {entry.stops[-1]:.6g} s"
     if entry.times is None:
         return "no times"
@@ -80,6 +81,7 @@ def _when(entry: Entry) -> str:
 
 
 def _gaps(entry: Series) -> str:
+    """Return the number of gaps across which a label is not interpolated (see `io.clock`)."""
     assert entry.times is not None
     n = int((np.diff(entry.times) > 5 * entry.interval).sum())
     return f", {n} gap{'s' * (n > 1)}" if n else ""

@@ -33,13 +33,18 @@ _OPINIONS = "opinions"
 # Attribute with the p-values of the controls of each block that was tested.
 _CONTROLS = "controls"
 _WARNINGS = "warnings"
-# Names in the file of what a test finds; blocks that were not tested have NaN.
+# Variables of the file with the results of the test, and the fields of `Connections` that they
+# hold; blocks that were not tested have NaN.
 _TESTED = {"share": "share", "share_low": "low", "share_high": "high", "p_value": "p_values"}
-_EXPLAINED = "explained"  # files of version 0.3 do not have it
+# Variable with what is explained of each neuron; files of version 0.3 do not have it.
+_EXPLAINED = "explained"
 
 
 def to_xarray(amap: AttributionMap) -> Dataset:
-    """Values, scores and, if they were kept, the maps of single steps, with named axes."""
+    """Return a dataset with values, scores and, if they were kept, the maps of single steps.
+
+    All axes are named: ``neuron``, ``latent``, ``block``, ``time`` and ``lag``.
+    """
     try:
         import xarray
     except ImportError as error:
@@ -59,9 +64,11 @@ def to_xarray(amap: AttributionMap) -> Dataset:
 
 
 def to_pandas(amap: AttributionMap) -> DataFrame:
-    """One row per neuron: columns by block (``"score"``, and what a test found), then by latent.
+    """Return a table with one row per neuron.
 
-    The second opinion comes last: ``"rate"``, and by label ``"encoding"`` and the usual score.
+    The columns are, for each block, ``"score"`` and the results of the test, then ``"value"`` for
+    each latent. The second opinion comes last: ``"rate"``, and for each label ``"encoding"`` and
+    the usual score.
     """
     try:
         import pandas
@@ -71,13 +78,13 @@ def to_pandas(amap: AttributionMap) -> DataFrame:
         ) from error
     columns = [("score", name) for name in amap.blocks]
     data = [amap.scores[name] for name in amap.blocks]
-    for told, field in _TESTED.items():
-        columns += [(told, name) for name in amap.connections]
-        data += [getattr(found, field) for found in amap.connections.values()]
-    for name, found in amap.connections.items():
-        if found.explained is not None:
+    for variable, field in _TESTED.items():
+        columns += [(variable, name) for name in amap.connections]
+        data += [getattr(tested, field) for tested in amap.connections.values()]
+    for name, tested in amap.connections.items():
+        if tested.explained is not None:
             columns += [(_EXPLAINED, name), ("share_of_explained", name)]
-            data += [found.explained, found.of_explained]
+            data += [tested.explained, tested.of_explained]
     columns += [("value", name) for name in amap.latent_names]
     data.append(amap.values)
     unknown = np.full(len(amap.neuron_names), np.nan)
@@ -99,9 +106,9 @@ def to_pandas(amap: AttributionMap) -> DataFrame:
 
 
 def write_map(path: str | os.PathLike[str], amap: AttributionMap) -> None:
-    """Write a map; any netCDF reader finds named axes in it."""
+    """Write a map to a netCDF file with named axes."""
     coordinates, variables = _contents(amap)
-    text = h5py.string_dtype()
+    text_type = h5py.string_dtype()
     with atomically(path) as temporary, h5netcdf.File(temporary, "w") as file:
         file.dimensions = {
             "neuron": len(amap.neuron_names),
@@ -114,14 +121,14 @@ def write_map(path: str | os.PathLike[str], amap: AttributionMap) -> None:
             file.dimensions["lag"] = len(amap.lags)
         for name, (dims, data) in {**coordinates, **variables}.items():
             if isinstance(data, Steps):
-                # In one piece, so that it can be mapped into memory when it is read.
+                # Stored without chunks, so that it can be mapped into memory when it is read.
                 variable = file.create_variable(name, dims, np.float32)
-                at = 0
+                start = 0
                 for part in data.parts():
-                    variable[at : at + len(part)] = part
-                    at += len(part)
+                    variable[start : start + len(part)] = part
+                    start += len(part)
             elif data.dtype.kind in "UO":
-                file.create_variable(name, dims, text, data=data.astype(object))
+                file.create_variable(name, dims, text_type, data=data.astype(object))
             else:
                 file.create_variable(name, dims, data.dtype, data=data)
         for name, (dims, _) in variables.items():
@@ -143,19 +150,20 @@ def read_map(path: str | os.PathLike[str]) -> AttributionMap:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
-    # Opened once: what is read and what is mapped are of one file, even if it is replaced.
+    # The file is opened once, so that all parts come from the same file even if it is replaced.
     with path.open("rb") as opened:
         try:
             with h5py.File(opened, "r") as file:
-                refused = _refused(file)
-                if not refused:
+                problem = _problem(file)
+                if not problem:
                     return _read(opened, file)
         except (OSError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            refused = f"is damaged or not an attribution map ({error}); write it again"
-    raise InputError(f"{str(path)!r} {refused}")
+            problem = f"is damaged or not an attribution map ({error}); write it again"
+    raise InputError(f"{str(path)!r} {problem}")
 
 
-def _refused(file: Any) -> str:
+def _problem(file: Any) -> str:
+    """Return why a file cannot be read as a map; empty if it can."""
     if _attribute(file, "kind") != _KIND:
         return "is a netCDF file, but not an attribution map"
     number = int(_attribute(file, "format_version"))
@@ -168,7 +176,7 @@ def _refused(file: Any) -> str:
 
 
 def _attribute(file: Any, name: str) -> Any:
-    """An attribute, however the writer's library has wrapped it."""
+    """Return an attribute; some libraries write it as an array or as bytes."""
     value = file.attrs.get(name)
     value = value.flat[0] if isinstance(value, np.ndarray) else value
     return value.decode() if isinstance(value, bytes) else value
@@ -188,16 +196,16 @@ def _read(opened: Any, file: Any) -> AttributionMap:
         variable = file[_ATTRIBUTION]
         offset = variable.id.get_offset()
         if offset is None or variable.dtype != np.float32:
-            # Another program wrote it again, compressed or in another type.
+            # Another program has written the file again, compressed or with another type.
             maps = variable[...].astype(np.float32)
         else:
-            # The file is one piece: its bytes are the array.
+            # The array is stored as it is in the file, in one piece.
             maps = np.memmap(opened, np.float32, "r", offset=offset, shape=variable.shape)
         steps = Steps(maps, file["time"][...].astype(np.int64))
     scores = file["score"][...]
     tested: dict[str, Connections] = {}
     if set(_TESTED) <= set(file):
-        tables = [file[told][...] for told in _TESTED]
+        tables = [file[variable][...] for variable in _TESTED]
         for i, name in enumerate(names):
             if not np.isnan(tables[0][:, i]).all():
                 tested[name] = Connections(
@@ -206,18 +214,21 @@ def _read(opened: Any, file: Any) -> AttributionMap:
                     controls=_read_controls(file, name),
                 )
     opinions = _read_opinions(file, names)
-    made = json.loads(_attribute(file, "made"))
-    called = tuple(words("neuron")), tuple(words("latent"))
+    how_made = json.loads(_attribute(file, "made"))
+    neuron_names, latent_names = tuple(words("neuron")), tuple(words("latent"))
 
-    def one(values: Any, scores: Any, **more: Any) -> AttributionMap:
+    def make_map(values: Any, scores: Any, **more: Any) -> AttributionMap:
         by_block = {name: scores[:, i] for i, name in enumerate(names)}
-        return AttributionMap(values, by_block, blocks, *called, made, **more)
+        return AttributionMap(
+            values, by_block, blocks, neuron_names, latent_names, how_made, **more
+        )
 
     lags = {}
     if "lag" in file:
-        both = zip(file["lag_value"][...], file["lag_score"][...], strict=True)
-        lags = dict(zip(file["lag"][...].tolist(), (one(*each) for each in both), strict=True))
-    return one(
+        lag_arrays = zip(file["lag_value"][...], file["lag_score"][...], strict=True)
+        lag_maps = (make_map(values, lag_scores) for values, lag_scores in lag_arrays)
+        lags = dict(zip(file["lag"][...].tolist(), lag_maps, strict=True))
+    return make_map(
         file["value"][...],
         scores,
         steps=steps,
@@ -229,14 +240,14 @@ def _read(opened: Any, file: Any) -> AttributionMap:
 
 
 def _read_warnings(file: Any) -> tuple[XcebraWarning, ...]:
-    """The warnings given when the map was made; none in files of earlier versions."""
-    given = json.loads(_attribute(file, _WARNINGS) or "[]")
-    # A category that this version does not know is still a warning.
-    return tuple(getattr(caveats, name, XcebraWarning)(text) for name, text in given)
+    """Return the warnings given when the map was made; files of earlier versions have none."""
+    described = json.loads(_attribute(file, _WARNINGS) or "[]")
+    # A category that this version does not know becomes the general one.
+    return tuple(getattr(caveats, name, XcebraWarning)(text) for name, text in described)
 
 
 def _read_opinions(file: Any, blocks: list[str]) -> dict[str, SecondOpinion]:
-    """The second opinions; none in files of version 0.3.0 and earlier."""
+    """Return the second opinions; files of version 0.3.0 and earlier have none."""
     described = json.loads(_attribute(file, _OPINIONS) or "{}")
 
     def known(variable: str, name: str) -> Any:
@@ -255,7 +266,7 @@ def _read_opinions(file: Any, blocks: list[str]) -> dict[str, SecondOpinion]:
 
 
 def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Coordinates and variables: names of their axes, and arrays."""
+    """Return coordinates and variables by name, each with the names of its axes and its array."""
     owners = np.full(len(amap.latent_names), "", dtype=object)
     for name, block in amap.blocks.items():
         owners[block] = name
@@ -271,25 +282,25 @@ def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     if amap.connections:
         untested = np.full(len(amap.neuron_names), np.nan)
-        for told, field in _TESTED.items():
-            each = [getattr(amap.connections.get(b), field, untested) for b in amap.blocks]
-            variables[told] = (("neuron", "block"), np.column_stack(each))
+        for variable, field in _TESTED.items():
+            columns = [getattr(amap.connections.get(b), field, untested) for b in amap.blocks]
+            variables[variable] = (("neuron", "block"), np.column_stack(columns))
         known = {b: c.explained for b, c in amap.connections.items() if c.explained is not None}
         if known:
-            each = [known.get(b, untested) for b in amap.blocks]
-            variables[_EXPLAINED] = (("neuron", "block"), np.column_stack(each))
+            columns = [known.get(b, untested) for b in amap.blocks]
+            variables[_EXPLAINED] = (("neuron", "block"), np.column_stack(columns))
     if amap.opinions:
         unknown = np.full(len(amap.neuron_names), np.nan)
-        given = [amap.opinions.get(b) for b in amap.blocks]
-        # The same for all labels: it does not depend on them.
+        opinions = [amap.opinions.get(b) for b in amap.blocks]
+        # The rate does not depend on the label.
         variables["rate"] = (("neuron",), next(iter(amap.opinions.values())).rate)
         for field in ("encoding", "usual"):
-            each = [getattr(opinion, field, None) for opinion in given]
-            table = np.column_stack([unknown if e is None else e for e in each])
+            columns = [getattr(opinion, field, None) for opinion in opinions]
+            table = np.column_stack([unknown if c is None else c for c in columns])
             variables[field] = (("neuron", "block"), table)
     if amap.lags:
         maps = amap.lags.values()
-        scores = [[each.scores[b] for b in amap.blocks] for each in maps]
+        scores = [[lag_map.scores[b] for b in amap.blocks] for lag_map in maps]
         coordinates["lag"] = (("lag",), np.array(list(amap.lags)))
         variables["lag_value"] = (("lag", "neuron", "latent"), np.stack([m.values for m in maps]))
         variables["lag_score"] = (("lag", "neuron", "block"), np.array(scores).swapaxes(1, 2))
@@ -312,12 +323,12 @@ def _attributes(amap: AttributionMap) -> dict[str, Any]:
         }
         attributes[_OPINIONS] = json.dumps(described)
     if amap.warnings:
-        given = [[type(warning).__name__, str(warning)] for warning in amap.warnings]
-        attributes[_WARNINGS] = json.dumps(given)
+        warnings = [[type(warning).__name__, str(warning)] for warning in amap.warnings]
+        attributes[_WARNINGS] = json.dumps(warnings)
     controls = {
-        name: found.controls.tolist()
-        for name, found in amap.connections.items()
-        if found.controls is not None
+        name: tested.controls.tolist()
+        for name, tested in amap.connections.items()
+        if tested.controls is not None
     }
     if controls:
         attributes[_CONTROLS] = json.dumps(controls)

@@ -1,4 +1,4 @@
-"""A fitted model as one file, and back."""
+"""Write a fitted model to one file, and read it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from xcebra.training.decisions import Decisions
 from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 _KIND = "xcebra-model"
+# Arrays of each label's axes, and arrays and numbers of each mixture, by their names in the file.
 _READOUT = ("weights", "intercept", "spread")
 _MIXTURE = ("weights", "before", "after")
 _MIXTURE_NUMBERS = ("gap", "n_unconnected", "instability", "n_before")
@@ -29,7 +30,7 @@ Model = TypeVar("Model")
 
 
 def write_model(path: str | os.PathLike[str], model: Any) -> None:
-    """Write everything a fitted estimator has learned, and its settings."""
+    """Write everything that a fitted estimator has learned, and its settings."""
     tensors = {f"encoder/{k}": v for k, v in model.encoder_.state_dict().items()}
     tensors |= {f"history/{k}": torch.from_numpy(v) for k, v in model.history_.items()}
     for name, readout in model.readout_.items():
@@ -68,7 +69,16 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
 
 
 def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.device) -> Model:
-    """Make a fitted estimator of class ``cls`` from a file."""
+    """Read a fitted estimator of class ``cls`` from a file.
+
+    Parameters
+    ----------
+    path : path
+    cls : type
+        Class of the estimator, `xcebra.XCEBRA` or a class derived from it.
+    device : torch.device
+        Where the networks are put.
+    """
     tensors, header = read_tensors(path, _KIND)
     model: Any = cls(**{**header["params"], "device": str(device)})
     model.config_ = {**header["config"], "device": str(device)}
@@ -79,7 +89,7 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
         model.decisions_ = Decisions.from_settings(header["config"], blocks)
     decided = model.decisions_
     model.blocks_ = dict(decided.blocks)
-    # The file sorts its tensors; the header knows their order.
+    # The file sorts its tensors by name; their original order is in the header.
     model.history_ = {name: tensors[f"history/{name}"].numpy() for name in header["history"]}
     model.goodness_of_fit_ = {
         name: _goodness_of_fit(fields) for name, fields in header["goodness_of_fit"].items()
@@ -129,7 +139,8 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
 
 def _plain_labels(decoder: CrossedDecoder) -> list[list[Any]]:
     return [
-        [each.name, each.kind, each.columns.start, each.columns.stop] for each in decoder.labels
+        [label.name, label.kind, label.columns.start, label.columns.stop]
+        for label in decoder.labels
     ]
 
 
@@ -142,17 +153,23 @@ def _crossed(state: Mapping[str, torch.Tensor], labels: list[list[Any]]) -> Cros
 
 
 def _goodness_of_fit(fields: Mapping[str, Any]) -> GoodnessOfFit:
-    """From plain values; in files of version 0.3, the one p-value is that of the loss."""
-    told = {"loss_p_value": fields.get("p_value"), **fields}
-    told["nulls"] = tuple(fields.get("nulls", ()))
-    if told.get("decoding") is not None:
-        decoding = told["decoding"]
-        told["decoding"] = Decoding(**{**decoding, "nulls": tuple(decoding["nulls"])})
-    return GoodnessOfFit(**told)
+    """Make a goodness of fit from plain values.
+
+    In files of version 0.3, the only p-value is that of the loss.
+    """
+    arguments = {"loss_p_value": fields.get("p_value"), **fields}
+    arguments["nulls"] = tuple(fields.get("nulls", ()))
+    if arguments.get("decoding") is not None:
+        decoding = arguments["decoding"]
+        arguments["decoding"] = Decoding(**{**decoding, "nulls": tuple(decoding["nulls"])})
+    return GoodnessOfFit(**arguments)
 
 
 def plain(value: Any) -> Any:
-    """A parameter as JSON can say it; a random generator is not kept."""
+    """Return a parameter as a value that JSON can hold; anything else becomes None.
+
+    A random generator, for instance, is not kept.
+    """
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, np.generic):

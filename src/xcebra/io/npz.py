@@ -1,4 +1,4 @@
-"""NumPy archives: anyone's arrays, and our own recordings with all they know."""
+"""NumPy archives: any arrays, and recordings that this package has written."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from xcebra.data.recording import Recording
 from xcebra.io.contents import Contents, Series, check_times
 from xcebra.io.objects import TIME_NAMES
 
-# What a recording has beside activity and labels; the names of its parts follow a slash.
+# Fields of a recording that are mappings; an array of one is called, for instance, "labels/speed".
 _PARTS = ("labels", "latents", "ground_truth")
-# Bytes from which an array is left in the file.
+# Arrays of at least this many bytes are mapped into memory and not read at once, if they are not
+# compressed. Larger values use more memory; smaller ones open more maps. Not tuned.
 _LARGE = 2**20
 
 
 def read_npz(path: Path) -> Contents:
-    """Arrays with as many rows as there are samples; one called time is their clock.
+    """Read the arrays of an archive that have one row per sample.
+
+    An array called ``time`` or similar holds the times of the samples in seconds.
 
     Raises
     ------
@@ -47,13 +50,13 @@ def read_npz(path: Path) -> Contents:
     entries: dict[str, Series] = {}
     free = {name: a for name, a in arrays.items() if name not in known and name not in clocks[:1]}
     for name, array in {**free, **own["labels"]}.items():
-        mine = times if times is not None and array.ndim and len(array) == len(times) else None
+        has_times = times is not None and array.ndim and len(array) == len(times)
         try:
-            entries[name] = Series(array, mine, label=name in own["labels"])
+            entries[name] = Series(array, times if has_times else None, label=name in own["labels"])
         except ValueError as error:
             unread[name] = str(error)
     if not entries:
-        reasons = "; ".join(f"{name!r} {why}" for name, why in unread.items())
+        reasons = "; ".join(f"{name!r} {reason}" for name, reason in unread.items())
         raise InputError(f"{path}: holds no array over time{': ' if reasons else ''}{reasons}")
     if times is not None and all(entry.times is None for entry in entries.values()):
         raise InputError(
@@ -69,7 +72,7 @@ def read_npz(path: Path) -> Contents:
 
 
 def write_npz(path: str | os.PathLike[str], recording: Recording) -> None:
-    """Write a recording with everything it knows; `read_npz` gives it back."""
+    """Write a recording with all its fields; `read_npz` reads them."""
     arrays: dict[str, Any] = {
         "neural": recording.neural,
         "neuron_names": np.array(recording.neuron_names),
@@ -85,7 +88,10 @@ def write_npz(path: str | os.PathLike[str], recording: Recording) -> None:
 
 
 def _load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """All arrays, large ones left in the file if they are stored as they are; and what is none."""
+    """Return all arrays, and the names of members that cannot be read, with the reason.
+
+    Large arrays that are not compressed are left in the file.
+    """
     arrays: dict[str, NDArray[Any]] = {}
     unread: dict[str, str] = {}
     try:
@@ -101,11 +107,11 @@ def _load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
                         )
                     else:
                         arrays[name] = array
-    # zipfile and zlib have many ways to say that bytes are wrong.
+    # zipfile and zlib raise many kinds of errors for damaged files.
     except Exception as error:
-        told = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise InputError(
-            f"{path}: is damaged or no .npz file ({told}); write it again with np.savez"
+            f"{path}: is damaged or no .npz file ({reason}); write it again with np.savez"
         ) from None
     if not arrays and not unread:
         raise InputError(f"{path}: is empty: it holds no arrays; write it again with np.savez")
@@ -113,7 +119,7 @@ def _load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
 
 
 def _member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any] | None:
-    """An array, or None if it holds objects."""
+    """Return an array, or None if it holds objects."""
     with archive.open(member) as file:
         read = npy.read_array_header_1_0
         read = read if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0

@@ -1,4 +1,4 @@
-"""Neurodata Without Borders: spike times, traces, behaviour and trials, by their names."""
+"""Neurodata Without Borders: read spike times, traces, behaviour and trials; write recordings."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ _NAMES = "neuron_names"
 
 @contextmanager
 def open_nwb(path: Path) -> Iterator[Contents]:
-    """What is in a file; large series are read when they are used, before it is closed.
+    """Open a file and give its contents; a context manager.
+
+    Large series are read when they are used, which must be before the file is closed.
 
     Raises
     ------
     ValueError
-        If it is damaged or no NWB file.
+        If the file is damaged or no NWB file.
     """
     try:
         import pynapple
@@ -49,9 +51,9 @@ def open_nwb(path: Path) -> Iterator[Contents]:
                 io = stack.enter_context(NWBHDF5IO(str(path), "r"))
                 opened = pynapple.NWBFile(io.read())
         except Exception as error:
-            told = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             raise InputError(
-                f"{path}: is damaged or no NWB file ({told}); write or download it again"
+                f"{path}: is damaged or no NWB file ({reason}); write or download it again"
             ) from None
         yield _contents(opened, path)
 
@@ -67,61 +69,66 @@ def _contents(opened: Any, path: Path) -> Contents:
         except Exception as error:
             unread[name] = " ".join(str(error).split()) or type(error).__name__
     if not entries:
-        reasons = "; ".join(f"{name!r} {why}" for name, why in unread.items())
+        reasons = "; ".join(f"{name!r} {reason}" for name, reason in unread.items())
         raise InputError(f"{path}: has nothing over time in it{': ' if reasons else ''}{reasons}")
     return Contents(str(path), entries, unread, _own(opened.nwb))
 
 
-def _entry(found: Any, opened: Any, name: str) -> Entry:
-    """What is in the file as it is: pynapple, which knows names and columns, mends times."""
+def _entry(item: Any, opened: Any, name: str) -> Entry:
+    """Make an entry from an object of the file.
+
+    pynapple gives its name and columns. Times and values are read from the file itself, because
+    pynapple changes times that are wrong, and they must be reported instead.
+    """
     from pynwb.base import TimeSeries
     from pynwb.epoch import TimeIntervals
     from pynwb.misc import AnnotationSeries, Units
 
-    if isinstance(found, TimeIntervals):
-        return Intervals(found["start_time"].data[:], found["stop_time"].data[:])
-    if isinstance(found, Units):
-        trains = dict(zip(map(str, found.id[:]), found["spike_times"][:], strict=True))
-        return Spikes(trains, _observed(found))
-    if isinstance(found, AnnotationSeries) or not isinstance(found, TimeSeries):
-        raise InputTypeError(f"is a {type(found).__name__}, which is no series of columns")
-    if len(found.data) == 0:
+    if isinstance(item, TimeIntervals):
+        return Intervals(item["start_time"].data[:], item["stop_time"].data[:])
+    if isinstance(item, Units):
+        trains = dict(zip(map(str, item.id[:]), item["spike_times"][:], strict=True))
+        return Spikes(trains, _observed(item))
+    if isinstance(item, AnnotationSeries) or not isinstance(item, TimeSeries):
+        raise InputTypeError(f"is a {type(item).__name__}, which is no series of columns")
+    if len(item.data) == 0:
         raise InputError("is empty: it has no samples")
-    times = found.timestamps
+    times = item.timestamps
     if times is None:
-        times = found.starting_time + np.arange(len(found.data)) / found.rate
-    times = check_times(times[:], len(found.data))
-    values = found.data[:] if found.data.ndim == 1 else found.data
+        times = item.starting_time + np.arange(len(item.data)) / item.rate
+    times = check_times(times[:], len(item.data))
+    values = item.data[:] if item.data.ndim == 1 else item.data
     if values.dtype == object:
-        values = np.array([_text(value) for value in values[:].flat]).reshape(found.data.shape)
+        values = np.array([_text(value) for value in values[:].flat]).reshape(item.data.shape)
     columns = getattr(opened[name], "columns", ())
     return Series(
         values,
         times,
         tuple(map(str, columns)),
-        type(found).__name__ in _ACTIVITY,
-        unit=(float(found.conversion), float(found.offset)),
+        type(item).__name__ in _ACTIVITY,
+        unit=(float(item.conversion), float(item.offset)),
     )
 
 
 def _observed(units: Any) -> Intervals | None:
-    """When every unit was observed, if the file says so."""
+    """Return the intervals in which every unit was observed; None if the file does not say."""
     if "obs_intervals" not in units.colnames:
         return None
-    each = [np.asarray(table, dtype=float).reshape(-1, 2) for table in units["obs_intervals"][:]]
-    # Every start lets one unit in and every stop one out; stops first where they coincide.
-    moments = np.concatenate([table.T.ravel() for table in each])
-    steps = np.concatenate([np.repeat([1, -1], len(table)) for table in each])
-    order = np.lexsort((steps, moments))
-    all_in = np.cumsum(steps[order]) == len(each)
-    starts = np.flatnonzero(all_in)
+    tables = [np.asarray(table, dtype=float).reshape(-1, 2) for table in units["obs_intervals"][:]]
+    # Every start adds one to the number of observed units and every stop subtracts one; at equal
+    # times, stops come first.
+    borders = np.concatenate([table.T.ravel() for table in tables])
+    changes = np.concatenate([np.repeat([1, -1], len(table)) for table in tables])
+    order = np.lexsort((changes, borders))
+    all_observed = np.cumsum(changes[order]) == len(tables)
+    starts = np.flatnonzero(all_observed)
     if len(starts) == 0:
         raise InputError("has no moment at which all units were observed (obs_intervals)")
-    return Intervals(moments[order][starts], moments[order][starts + 1])
+    return Intervals(borders[order][starts], borders[order][starts + 1])
 
 
 def _own(nwb: Any) -> dict[str, Any]:
-    """What only our own files have: names of neurons and, if simulated, known wiring."""
+    """Return what only files of this package have: names of neurons and known wiring."""
     scratch = nwb.scratch or {}
     extra: dict[str, Any] = {"of": "units" if nwb.units is not None else "neural"}
     if _NAMES in scratch:
@@ -139,10 +146,25 @@ def _text(value: Any) -> str:
 def write_nwb(
     path: str | os.PathLike[str], recording: Recording, *, spikes: bool, description: str
 ) -> None:
-    """Write a recording, as spike times if ``spikes`` or as a series with a column per neuron.
+    """Write a recording to an NWB file.
 
-    Whole numbers of spikes are spread evenly inside their bins, so that bins of the same width
-    have the same numbers again.
+    Parameters
+    ----------
+    path : path
+    recording : Recording
+        With ``time``.
+    spikes : bool
+        Whether to write spike times, or a series with a column per neuron. For spike times the
+        activity must be counts. The spikes of each bin are placed evenly inside it, so that the
+        counts in bins of the same width are the same again.
+    description : str
+        Of the session.
+
+    Raises
+    ------
+    ValueError
+        If the recording has no times, a label's name is not possible in NWB, or the activity is
+        not whole numbers although ``spikes`` is true.
     """
     from hdmf.common import DynamicTable, VectorData
     from pynwb import NWBHDF5IO, NWBFile, TimeSeries
@@ -163,7 +185,7 @@ def write_nwb(
     )
     if spikes:
         for i, name in enumerate(names):
-            nwb.add_unit(spike_times=_spread(name, recording.neural[:, i], time, width), id=i)
+            nwb.add_unit(spike_times=_spike_times(name, recording.neural[:, i], time, width), id=i)
     else:
         nwb.add_acquisition(
             TimeSeries(name="neural", data=recording.neural, unit="a.u.", timestamps=time)
@@ -187,15 +209,16 @@ def write_nwb(
         ]
         nwb.add_scratch(DynamicTable(name=_TRUTH, description="known wiring", columns=columns))
     with warnings.catch_warnings():
-        # It is written under a passing name, and moved when it is complete.
+        # The file is written under a temporary name, and renamed when it is complete.
         warnings.filterwarnings("ignore", "The file path provided", UserWarning)
         with atomically(path) as partial, NWBHDF5IO(str(partial), "w") as io:
             io.write(nwb)
 
 
-def _spread(
+def _spike_times(
     name: str, counts: NDArray[Any], time: NDArray[np.float64], width: float
 ) -> NDArray[np.float64]:
+    """Return spike times of a neuron, placed evenly inside each bin."""
     numbers = counts.astype(np.int64)
     if (wrong := np.flatnonzero((numbers != counts) | (numbers < 0))).size:
         raise InputError(

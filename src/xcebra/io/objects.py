@@ -1,4 +1,4 @@
-"""What is already in memory: arrays, tables of pandas, xarray's arrays, pynapple's objects."""
+"""Contents of objects in memory: arrays, tables of pandas, xarray's and pynapple's objects."""
 
 from __future__ import annotations
 
@@ -24,12 +24,17 @@ _ORIGIN = "the data"
 
 
 def from_object(source: Any) -> Contents:
-    """Contents of anything but a file.
+    """Return the contents of an object in memory.
+
+    Parameters
+    ----------
+    source : mapping or object
+        As in `xcebra.read`.
 
     Raises
     ------
     TypeError, ValueError
-        If it is nothing known, or holds something that is wrong, with the name of the entry.
+        If the type is not known, or an entry is wrong. The message names the entry.
     """
     if isinstance(source, Contents):
         return source
@@ -40,7 +45,8 @@ def from_object(source: Any) -> Contents:
         return Contents(_ORIGIN, {"neural": _named("neural", source)})
     if isinstance(source, dict):
         return Contents(_ORIGIN, {str(n): _named(str(n), value) for n, value in source.items()})
-    # Others hold what there is, not what was chosen: a Dataset, a file that pynapple opened.
+    # Other mappings, such as a Dataset or a file opened by pynapple, may hold entries that the user
+    # did not choose. Those that cannot be used are no error.
     entries: dict[str, Entry] = {}
     unread: dict[str, str] = {}
     for name in source:
@@ -54,7 +60,19 @@ def from_object(source: Any) -> Contents:
 
 
 def entry_of(value: Any) -> Entry:
-    """One entry from one object."""
+    """Make one entry from one object.
+
+    Parameters
+    ----------
+    value : object
+        An array of shape (n_times,) or (n_times, n_columns), a table, a tuple ``(times, values)``,
+        a mapping from units to spike times, or an object of xarray or pynapple.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the type is not known, or the values are wrong.
+    """
     if isinstance(value, (Series, Spikes, Intervals)):
         return value
     kind = _kind(value)
@@ -90,7 +108,7 @@ def entry_of(value: Any) -> Entry:
 
 
 def from_pynapple(value: Any) -> Entry:
-    """An entry from one of pynapple's objects."""
+    """Make an entry from one of pynapple's objects."""
     kind = type(value).__name__
     if kind == "TsGroup":
         trains = {str(index): value[index].times() for index in value.index}
@@ -107,9 +125,21 @@ def from_pynapple(value: Any) -> Entry:
 
 
 def from_frame(frame: Any, origin: str) -> Contents:
-    """Columns of a table; those called ``name/column`` are columns of one entry.
+    """Return the columns of a table as entries.
 
-    A column called time, or an index of numbers that are not whole, is the clock in seconds.
+    Columns called ``name/column`` are columns of one entry. A column called ``time`` or similar,
+    or else an index of type float, holds the times in seconds.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    origin : str
+        Name of the table in error messages.
+
+    Raises
+    ------
+    ValueError
+        If the times are wrong, or two columns have the same name.
     """
     entries: dict[str, Entry] = {}
     unread: dict[str, str] = {}
@@ -119,10 +149,10 @@ def from_frame(frame: Any, origin: str) -> Contents:
             times = check_times(times, len(table))
         groups: dict[str, list[Any]] = {}
         for name in table.columns:
-            own = name[0] if isinstance(name, tuple) else str(name).split("/")[0]
-            groups.setdefault(str(own), []).append(name)
+            group = name[0] if isinstance(name, tuple) else str(name).split("/")[0]
+            groups.setdefault(str(group), []).append(name)
         for group, names in groups.items():
-            told = [
+            columns = [
                 str(n[-1] if isinstance(n, tuple) else n).removeprefix(f"{group}/") for n in names
             ]
             part = table[names]
@@ -130,17 +160,17 @@ def from_frame(frame: Any, origin: str) -> Contents:
             if reason:
                 unread[group] = reason
                 continue
-            entries[group] = Series(_plain(part), times, tuple(told) if len(told) > 1 else ())
+            entries[group] = Series(_plain(part), times, tuple(columns) if len(columns) > 1 else ())
     except ValueError as error:
         raise InputError(f"{origin}: {error}") from None
     return Contents(origin, entries, unread)
 
 
 def _clocked(frame: Any) -> tuple[Floats | None, Any]:
-    """A table's times, and the table without them."""
+    """Return the times of a table, and the table without them."""
     if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise InputError(f"has two columns called {str(twice)!r}; rename one of them")
+        repeated = frame.columns[frame.columns.duplicated()][0]
+        raise InputError(f"has two columns called {str(repeated)!r}; rename one of them")
     clocks = [name for name in frame.columns if str(name).lower() in TIME_NAMES]
     if not clocks:
         return _seconds(frame.index.to_numpy()), frame
@@ -154,7 +184,8 @@ def _support(value: Any) -> Intervals | None:
 
 def _intervals(value: Any) -> Intervals:
     starts, stops = np.array(value.start), np.array(value.end)
-    # pynapple takes a microsecond off where intervals touch.
+    # Where intervals touch, pynapple ends the first one a microsecond early. The limit is 1.5
+    # microseconds to allow for rounding.
     touch = starts[1:] - stops[:-1] < 1.5e-6
     stops[:-1][touch] = starts[1:][touch]
     return Intervals(starts, stops)
@@ -177,21 +208,21 @@ def _from_data_array(array: Any) -> Series:
 def _named(name: str, value: Any) -> Entry:
     try:
         return entry_of(value)
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"{_ORIGIN}: {name!r} {error}") from None
+    except InputError as error:
+        raise error.about(f"{_ORIGIN}: {name!r}") from None
 
 
 def _kind(value: Any) -> str:
-    """Package and name of a type, without importing the package."""
-    for each in type(value).__mro__:
-        package = each.__module__.split(".")[0]
+    """Return the package and name of a type, without importing the package."""
+    for base in type(value).__mro__:
+        package = base.__module__.split(".")[0]
         if package in ("pandas", "xarray", "pynapple", "pynwb"):
-            return f"{package}.{each.__name__}"
+            return f"{package}.{base.__name__}"
     return type(value).__name__
 
 
 def _seconds(values: Any) -> Floats | None:
-    """Numbers that are not whole as they are, durations and dates in seconds; else no clock."""
+    """Return floats unchanged, and durations and dates in seconds; None for any other type."""
     if values.dtype.kind == "M":
         values = values - values[0]
     if values.dtype.kind == "m":
@@ -200,13 +231,13 @@ def _seconds(values: Any) -> Floats | None:
 
 
 def _plain(table: Any) -> Any:
-    """A table's values; text as text."""
+    """Return the values of a table: numbers as they are, anything else as objects."""
     values = table.to_numpy()
     return values if values.dtype.kind in "fiub" else np.asarray(values, dtype=object)
 
 
 def _unusable(frame: Any) -> str:
-    """Why columns cannot be used: text among numbers, or neither of them; empty if they can."""
+    """Return why columns cannot be used, such as text among numbers; empty if they can."""
     for name in frame.columns:
         values = frame[name].to_numpy()
         if values.dtype.kind in "fiub":
@@ -220,8 +251,8 @@ def _unusable(frame: Any) -> str:
             if not isinstance(value, str):
                 return f"{where} holds {type(value).__name__}, neither numbers nor names"
             if numbers.any():
-                at = int(np.flatnonzero(values == value)[0])
-                return f"{where} has {value!r} among numbers, first in row {at}; mend it"
+                row = int(np.flatnonzero(values == value)[0])
+                return f"{where} has {value!r} among numbers, first in row {row}; correct it"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Tables: CSV and Parquet, one row per moment."""
+"""Tables in CSV and Parquet files, one row per sample."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from xcebra.io.objects import from_frame
 
 
 def read_csv(path: Path) -> Contents:
-    """Columns of a CSV file with a header; a first column without a name is the index.
+    """Read the columns of a CSV file with a header.
+
+    A first column without a name is the index.
 
     Raises
     ------
     ValueError
-        If it is empty, cut short or not a table.
+        If the file is empty, cut short or not a table.
     """
     frame = _read(path, "read_csv", "pandas")
     if _fields_at_the_end(path) < frame.shape[1]:
@@ -31,12 +33,12 @@ def read_csv(path: Path) -> Contents:
 
 
 def read_parquet(path: Path) -> Contents:
-    """Columns of a Parquet file.
+    """Read the columns of a Parquet file.
 
     Raises
     ------
     ValueError
-        If it is damaged.
+        If the file is damaged.
     """
     return from_frame(_read(path, "read_parquet", "parquet"), str(path))
 
@@ -47,7 +49,8 @@ def _read(path: Path, reader: str, extra: str) -> Any:
 
         options: dict[str, Any] = {}
         if reader == "read_csv":
-            # In one piece, for one type in a column; older versions round the last bit.
+            # Read the file in one piece, so that each column has one type. By default, pandas
+            # before 3.1 reads some numbers with an error in the last bit.
             options["low_memory"] = False
             if tuple(map(int, pandas.__version__.split(".")[:2])) < (3, 1):
                 options["float_precision"] = "round_trip"
@@ -58,15 +61,17 @@ def _read(path: Path, reader: str, extra: str) -> Any:
             f"install them with: pip install 'xcebra[{extra}]'"
         ) from error
     except Exception as error:
-        told = " ".join(str(error).split())
-        raise InputError(f"{path}: is no table that can be read ({told}); write it again") from None
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{path}: is no table that can be read ({reason}); write it again"
+        ) from None
     if frame.shape[0] == 0 or frame.shape[1] == 0:
         raise InputError(f"{path}: is empty: it has {frame.shape[0]} rows; write it again")
     return frame
 
 
 def _fields_at_the_end(path: Path) -> int:
-    """Number of fields in the last row; pandas fills up a short one."""
+    """Return the number of fields in the last row; pandas fills up a row that is too short."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 2**24))
         tail = file.read().decode(errors="replace").rstrip()

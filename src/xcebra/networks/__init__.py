@@ -1,1 +1,1 @@
-"""The encoder, the decoders that go back from latents to neurons, and their derivatives."""
+"""The encoder, the decoders that predict neurons from latents, and their derivatives."""

@@ -1,9 +1,9 @@
 """Two decoders, fitted to alternate stretches of time, from labels and latents to neurons.
 
 Each neuron is regressed on the labels themselves, which are known without noise, and on the time
-latents read without this neuron (`leave_out`), from which the part that the labels tell was taken
-out. Whatever the two decoders agree on was seen twice, in different data: products of their
-derivatives, averaged over time, are zero on average for a neuron without signal.
+latents. The time latents are computed without this neuron (`leave_out`), and the part of them that
+the labels predict is removed. The two decoders are fitted to different data. Therefore the products
+of their derivatives, averaged over time, are zero on average for a neuron without signal.
 """
 
 from __future__ import annotations
@@ -31,29 +31,49 @@ from xcebra.networks.encoder import Encoder, Inputs, embed, linear
 from xcebra.networks.leave_out import LeaveOut, Reader
 from xcebra.networks.schedules import one_cycle
 
-# Stretches of time, given to the two decoders in turn: many enough that both see the whole
-# recording, long enough that noise at their borders does not matter.
+# Number of stretches of time, assigned to the two decoders alternately. With more stretches, both
+# decoders see more of the whole recording; with fewer, less noise is shared across the borders. Not
+# tuned.
 N_STRETCHES = 20
+# Largest number of samples to train on. Larger values need more memory; not tuned.
 _MOST_SAMPLES = 200_000
+# Number of samples that are used to decide when to stop, over all groups. Larger values give less
+# noisy errors and take longer; not tuned.
 _MOST_JUDGED = 8192
+# Training stops after _PATIENCE evaluations, one every _BETWEEN_LOOKS steps, without a lower error
+# of either decoder. Larger values train longer; twice as much training was no better
+# (docs/real_recordings.md, "What was tried").
 _BETWEEN_LOOKS = 100
 _PATIENCE = 5
-# Samples that stand for the fit where a label is not given: enough to find a near one.
+# Number of samples of the fit whose embedding and labels are stored. They are used to look up
+# labels that are not given. Larger values find closer labels and make the model file larger; not
+# tuned.
 _MOST_REFERENCES = 4096
-# The labels' part of a latent: cosines of random directions, and what a ridge costs.
+# The part of a latent that the labels predict is a ridge regression on cosines along random
+# directions: the largest number of cosines, the number of samples needed for each, their scale in
+# standard deviations of the labels, and the ridge penalty per sample. More cosines and a smaller
+# penalty follow finer functions, but also more noise; not tuned.
 _WAVES, _ROWS_A_WAVE, _WAVELENGTH, _RIDGE = 100, 20, 1.5, 1e-3
+# Number of folds that hold out stretches for this regression. More folds train on more of the data
+# and take longer; not tuned.
 _FOLDS = 4
+# A latent whose standard deviation, relative to its size, is smaller than this does not vary: the
+# rest is rounding of single precision.
 _LEAST_SPREAD = 1e-6
-# Share of a latent's variance that the labels tell, held out. Below the first it is nothing. Less a
-# standard error, up to the second the latent is a factor of its own and stays as it is: the sparse
-# basis undoes what it has of the label. From the third on, it is a copy of the label, whose part is
-# taken out.
+# Shares of a latent's variance that the labels predict on held-out time.
+# - Up to _LEAST_TOLD, the share counts as zero.
+# - Up to _OWN_FACTOR, after one standard error is subtracted, the latent is a factor of its own and
+#   nothing is removed from it. The sparse basis undoes its mixture with the label.
+# - From _COPY_OF_LABEL on, the latent is a copy of the label, and the label's part is removed.
+# Between the last two, a part is removed in proportion. Larger values remove less. The rule was
+# chosen on real recordings and on simulations with dataset seeds 100 to 104, so that results on
+# these are not independent evidence (docs/real_recordings.md, "What was tried").
 _LEAST_TOLD, _OWN_FACTOR, _COPY_OF_LABEL = 0.01, 0.2, 0.3
 
 
 @dataclass(frozen=True)
 class LabelColumns:
-    """Where a label stands among the label columns of the decoder, and of what kind it is."""
+    """The name and kind of a label, and its columns among the label columns of the decoder."""
 
     name: str
     kind: str
@@ -61,44 +81,46 @@ class LabelColumns:
 
 
 def label_columns(labels: Sequence[Label]) -> tuple[LabelColumns, ...]:
-    """The columns of every label, one label after the other."""
-    found, start = [], 0
+    """List the columns of every label; the labels are concatenated in the given order."""
+    columns, start = [], 0
     for label in labels:
         stop = start + label.points.shape[1]
-        found.append(LabelColumns(label.name, label.kind, slice(start, stop)))
+        columns.append(LabelColumns(label.name, label.kind, slice(start, stop)))
         start = stop
-    return tuple(found)
+    return tuple(columns)
 
 
 class CrossedDecoder(nn.Module):
-    """From label columns and time latents to the expected activity of standardised neurons, twice.
+    """Two networks that map label columns and time latents to the expected standardised activity.
 
     Parameters
     ----------
     fixed : mapping of str to Tensor
-        What was measured before training, kept as buffers:
+        Values that are measured before training and registered as buffers:
 
-        - ``around``: whether latents are means over each sample and its neighbours, which they are
-          where the embedding outlasts a sample;
-        - ``patterns`` (n_neurons, n_patterns): what is left over and read as further latents, which
-          stand after the time latents wherever latents are spoken of; see
-          `xcebra.networks.left_over`;
+        - ``around``: whether latents are means over each sample and its neighbours, which is the
+          case if the embedding outlasts a sample;
+        - ``patterns`` (n_neurons, n_patterns): patterns of the activity that is left over. They are
+          used as further latents, which follow the time latents; see `xcebra.networks.left_over`;
         - ``group`` (n_neurons,), ``correlations`` (n_quarters, n_neurons, n_neurons),
           ``borders`` (n_quarters - 1,): see `LeaveOut`;
         - ``label_mean``, ``label_scale`` (n_label_columns,);
-        - ``directions`` (n_label_columns, n_waves), ``phases`` (n_waves,): smooth functions of the
-          labels;
-        - ``told`` (n_groups, 1 + n_label_columns + n_waves, n_time_latents): weights of the labels'
-          part of every latent, as far as it is taken out;
-        - ``bend``, of the same shape: weights of what is not linear in the rest of that part, which
-          the sparse basis may undo;
-        - ``latent_mean``, ``latent_scale``, ``embedding_scale`` (n_time_latents,): of the latents
-          without the labels' part, and the scale that they had with it;
+        - ``directions`` (n_label_columns, n_waves), ``phases`` (n_waves,): parameters of the smooth
+          functions of the labels; see `smooth_functions`;
+        - ``told`` (n_groups, 1 + n_label_columns + n_waves, n_time_latents): weights of the smooth
+          functions in the part of every latent that is removed because the labels predict it;
+        - ``bend``, of the same shape: weights of the nonlinear part of what the labels predict and
+          what is not removed; the sparse basis may undo it;
+        - ``latent_mean``, ``latent_scale`` (n_time_latents,): mean and standard deviation of the
+          latents after the removal;
+        - ``embedding_scale`` (n_time_latents,): their standard deviation before the removal;
         - ``reference_embedding`` (n_references, n_latents), ``reference_labels``
-          (n_references, n_label_columns), ``class_shares`` (n_label_columns,).
+          (n_references, n_label_columns): samples of the fit, to look up labels that are not given;
+        - ``class_shares`` (n_label_columns,): share of the samples in each class of a discrete
+          label, and 1 for the columns of other labels.
     labels : sequence of LabelColumns
     generator : torch.Generator, optional
-        Source of the initial weights.
+        Random generator for the initial weights.
     """
 
     around: Tensor
@@ -143,11 +165,11 @@ class CrossedDecoder(nn.Module):
 
     @property
     def n_time_latents(self) -> int:
-        """Latents of the time block, patterns that are left over not among them."""
+        """Number of latents of the time block, without the patterns that are left over."""
         return len(self.latent_mean) - self.patterns.shape[1]
 
     def reader(self, encoder: Encoder, decoder: Decoder, time_block: slice | None) -> Reader:
-        """What reads the latents that the members were trained with."""
+        """Make the reader of the latents that the two networks were trained with."""
         leave_out = LeaveOut(
             self.group.cpu().numpy(),
             self.correlations.cpu().double().numpy(),
@@ -161,7 +183,20 @@ class CrossedDecoder(nn.Module):
         points: Float[Tensor, "sample column"],
         latents: Float[Tensor, "group sample latent"],
     ) -> Float[Tensor, "group sample input"]:
-        """What the members take: standardised labels, and latents without the labels' part."""
+        """Make the inputs of the two networks.
+
+        Parameters
+        ----------
+        points : Tensor of shape (n_samples, n_label_columns)
+            Columns of the labels.
+        latents : Tensor of shape (n_groups, n_samples, n_time_latents)
+            Latents computed without each group of neurons.
+
+        Returns
+        -------
+        Tensor of shape (n_groups, n_samples, n_label_columns + n_time_latents)
+            Standardised labels, and standardised latents from which `labels_part` is removed.
+        """
         scaled = (points - self.label_mean) / self.label_scale
         rest = (latents - self.labels_part(points) - self.latent_mean) / self.latent_scale
         return torch.cat([scaled.expand(len(latents), *scaled.shape), rest], dim=2)
@@ -169,19 +204,19 @@ class CrossedDecoder(nn.Module):
     def labels_part(
         self, points: Float[Tensor, "sample column"]
     ) -> Float[Tensor, "group sample latent"]:
-        """What is taken out of the latents because the labels tell it."""
+        """Compute the part of the latents that is removed because the labels predict it."""
         return self._functions_of(points, self.told)
 
     def bent_part(
         self, points: Float[Tensor, "sample column"]
     ) -> Float[Tensor, "group sample latent"]:
-        """What the labels tell of latents that are no copies of them, its linear part aside."""
+        """Compute the nonlinear function of the labels in latents that are not copies of them."""
         return self._functions_of(points, self.bend)
 
     def bent_slopes(
         self, points: Float[Tensor, "sample column"]
     ) -> Float[Tensor, "group sample latent column"]:
-        """Derivatives of the bent part by standardised labels, in units of the members' inputs."""
+        """Derivatives of `bent_part` by the standardised labels, in units of the inputs."""
         scaled = (points - self.label_mean) / self.label_scale
         sines = torch.sin(scaled @ self.directions + self.phases)
         n_columns = len(self.label_mean)
@@ -197,7 +232,7 @@ class CrossedDecoder(nn.Module):
         return torch.einsum("sf,gfl->gsl", functions, weights)
 
     def label_units(self) -> Tensor:
-        """What label columns are multiplied by to be in the units of the map."""
+        """Factors that convert the label columns to the units of the map."""
         units = torch.ones_like(self.label_mean)
         for label in self.labels:
             if label.kind == "continuous":
@@ -207,7 +242,16 @@ class CrossedDecoder(nn.Module):
         return units
 
     def nearest_labels(self, embedding: NDArray[np.float32]) -> Tensor:
-        """Labels of the samples of the fit that lie nearest in the embedding."""
+        """Look up the labels of the nearest stored samples of the fit.
+
+        Parameters
+        ----------
+        embedding : ndarray of shape (n_samples, n_latents)
+
+        Returns
+        -------
+        Tensor of shape (n_samples, n_label_columns)
+        """
         z = torch.from_numpy(embedding).to(self.reference_embedding)
         nearest = [
             torch.cdist(part, self.reference_embedding).argmin(dim=1) for part in z.split(2048)
@@ -216,7 +260,19 @@ class CrossedDecoder(nn.Module):
 
 
 def smooth_functions(scaled: Tensor, directions: Tensor, phases: Tensor) -> Tensor:
-    """A constant, the columns themselves, and cosines along random directions."""
+    """Compute a constant, the columns themselves, and cosines along random directions.
+
+    Parameters
+    ----------
+    scaled : Tensor of shape (n_samples, n_columns)
+        Standardised columns.
+    directions : Tensor of shape (n_columns, n_waves)
+    phases : Tensor of shape (n_waves,)
+
+    Returns
+    -------
+    Tensor of shape (n_samples, 1 + n_columns + n_waves)
+    """
     waves = torch.cos(scaled @ directions + phases)
     return torch.cat([scaled.new_ones(len(scaled), 1), scaled, waves], dim=1)
 
@@ -233,22 +289,38 @@ def fit_crossed_decoder(
     *,
     progress: bool = False,
 ) -> CrossedDecoder:
-    """Measure what the decoders need, then train them, each on every other stretch of time.
+    """Fit the two decoders, each to every other stretch of time.
 
-    ``patterns``, of shape (n_neurons, n_patterns), are those of `xcebra.networks.left_over`.
+    Each decoder is evaluated on the stretches of the other one, and the weights with the smallest
+    error there are used. Training stops early if neither error has decreased for a while, or after
+    Ctrl-C.
 
-    Each decoder is judged on the stretches of the other one, and keeps the weights with the least
-    error there; training ends early when neither has become better for a while, or after Ctrl-C.
+    Parameters
+    ----------
+    encoder : Encoder
+    decoder : Decoder
+        The decoder of the embedding, to compute the activity that is left over.
+    inputs : Inputs
+        Those of the encoder.
+    recording : Recording
+    labels : sequence of Label
+    time_block : slice or None
+        Time latents of the embedding.
+    patterns : Tensor of shape (n_neurons, n_patterns)
+        Patterns of the activity that is left over; see `xcebra.networks.left_over`.
+    config : DecoderConfig
+    progress : bool
+        Whether to show a progress bar.
     """
     device = encoder.loadings.device
     times = known_times(recording.epochs, labels, _MOST_SAMPLES)
     leave_out = LeaveOut.measure(recording, recording.epochs, inputs)
     any_latents = time_block is not None or patterns.shape[1] > 0
     around = any_latents and outlasts_samples(encoder, recording, recording.epochs)
-    # In single precision, as they are kept.
-    kept = leave_out.correlations.astype(np.float32).astype(np.float64)
+    # Rounded to single precision, as in the buffer and the model file.
+    rounded = leave_out.correlations.astype(np.float32).astype(np.float64)
     reader = Reader(
-        encoder, decoder, replace(leave_out, correlations=kept), time_block, patterns, around
+        encoder, decoder, replace(leave_out, correlations=rounded), time_block, patterns, around
     )
     latents = reader.latents(recording, times)
     points = label_points(labels, times).to(device)
@@ -264,7 +336,7 @@ def fit_crossed_decoder(
 
 
 def known_times(epochs: Epochs, labels: Sequence[Label], most: int) -> IntArray:
-    """Evenly spaced samples at which every label is known."""
+    """Select evenly spaced samples, at most ``most``, at which every label is known."""
     times = epochs.indices()
     for label in labels:
         times = times[label.valid[times]]
@@ -277,15 +349,15 @@ def known_times(epochs: Epochs, labels: Sequence[Label], most: int) -> IntArray:
 
 
 def label_points(labels: Sequence[Label], times: IntArray) -> Tensor:
-    """Columns of all labels at some times, of shape (n_times, n_columns)."""
+    """Concatenate the columns of all labels at some times, of shape (n_times, n_columns)."""
     if not labels:
         return torch.zeros(len(times), 0)
-    found = np.concatenate([label.points[times] for label in labels], axis=1)
-    return torch.from_numpy(found.astype(np.float32))
+    points = np.concatenate([label.points[times] for label in labels], axis=1)
+    return torch.from_numpy(points.astype(np.float32))
 
 
 def halves(n: int) -> NDArray[np.int64]:
-    """Which of the two decoders each of ``n`` samples in order trains: 0 or 1."""
+    """Assign each of ``n`` consecutive samples to one of the two decoders, 0 or 1."""
     return np.arange(n) * N_STRETCHES // n % 2
 
 
@@ -299,26 +371,26 @@ def _measure(
     labels: Sequence[Label],
     seed: int,
 ) -> dict[str, Tensor]:
-    """Every buffer of the decoder."""
+    """Compute the buffers of the decoder, except ``around`` and ``patterns``."""
     rng = np.random.default_rng(seed)
     n_columns = points.shape[1]
-    mean, scale = points.mean(dim=0), _spread(points)
+    mean, scale = points.mean(dim=0), _standard_deviation(points)
     scale = torch.where(scale > 0, scale, 1.0)
     n_waves = min(_WAVES, len(times) // _ROWS_A_WAVE) if n_columns else 0
-    reach = _WAVELENGTH * math.sqrt(max(1, n_columns))
-    directions = torch.from_numpy(rng.standard_normal((n_columns, n_waves)) / reach).to(points)
+    wavelength = _WAVELENGTH * math.sqrt(max(1, n_columns))
+    directions = torch.from_numpy(rng.standard_normal((n_columns, n_waves)) / wavelength).to(points)
     phases = torch.from_numpy(rng.uniform(0, 2 * np.pi, size=n_waves)).to(points)
     functions = smooth_functions((points - mean) / scale, directions, phases)
-    told, bend = _labels_part(functions, latents, n_columns)
-    rest = latents - torch.einsum("sf,gfl->gsl", functions, told)
-    latent_scale = _spread(rest.flatten(0, 1))
-    embedding_scale = _spread(latents.flatten(0, 1))
-    # What is smaller is rounding of single precision.
+    removed, bend = _labels_part(functions, latents, n_columns)
+    rest = latents - torch.einsum("sf,gfl->gsl", functions, removed)
+    latent_scale = _standard_deviation(rest.flatten(0, 1))
+    embedding_scale = _standard_deviation(latents.flatten(0, 1))
+    # Smaller standard deviations are rounding errors of single precision.
     varies = latent_scale > _LEAST_SPREAD * (1 + latents.flatten(0, 1).abs().mean(dim=0))
-    some = evenly_spaced(np.arange(len(times)), _MOST_REFERENCES)
+    references = evenly_spaced(np.arange(len(times)), _MOST_REFERENCES)
     discrete = np.zeros(n_columns, dtype=bool)
-    for each in label_columns(labels):
-        discrete[each.columns] = each.kind == "discrete"
+    for label in label_columns(labels):
+        discrete[label.columns] = label.kind == "discrete"
     shares = torch.where(torch.from_numpy(discrete).to(mean.device), mean, torch.ones_like(mean))
     return {
         "group": torch.from_numpy(leave_out.group),
@@ -328,43 +400,56 @@ def _measure(
         "label_scale": scale,
         "directions": directions,
         "phases": phases,
-        "told": told,
+        "told": removed,
         "bend": bend,
         "latent_mean": rest.flatten(0, 1).mean(dim=0),
         "latent_scale": torch.where(varies, latent_scale, 1.0),
         "embedding_scale": torch.where(varies, embedding_scale, 1.0),
-        "reference_embedding": torch.from_numpy(embed(encoder, recording, times[some])),
-        "reference_labels": points[torch.from_numpy(some).to(points.device)].cpu(),
+        "reference_embedding": torch.from_numpy(embed(encoder, recording, times[references])),
+        "reference_labels": points[torch.from_numpy(references).to(points.device)].cpu(),
         "class_shares": shares,
     }
 
 
-def _spread(values: Tensor) -> Tensor:
-    """Standard deviation of every column; torch's own warns where there are no columns."""
+def _standard_deviation(values: Tensor) -> Tensor:
+    """Standard deviation of every column. `torch.std` would warn if there are no columns."""
     return (values - values.mean(dim=0)).square().mean(dim=0).sqrt()
 
 
 def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> tuple[Tensor, Tensor]:
-    """Weights of the smooth function of the labels in each latent: what to take out, what bends.
+    """Weights of the smooth functions of the labels in each latent.
 
-    How much of a latent the labels tell is found on held-out stretches: slow latents and labels
-    that are unrelated look related in any one stretch of time. All of it is taken out of copies of
-    the labels. Of other latents, what is not linear is kept apart: whether a latent that is a
-    factor of its own also carries a function of the label, or is merely correlated with it, is not
-    known here.
+    The share of a latent that the labels predict is measured on held-out stretches, because slow
+    latents and slow labels that are unrelated look related within a single stretch of time. From
+    latents that are copies of the labels, the whole prediction is removed. For other latents, its
+    nonlinear part is returned separately: it is not known here whether such a latent contains a
+    function of the label or is only correlated with it.
+
+    Parameters
+    ----------
+    functions : Tensor of shape (n_samples, n_functions)
+        See `smooth_functions`.
+    latents : Tensor of shape (n_groups, n_samples, n_latents)
+    n_columns : int
+        Number of label columns.
+
+    Returns
+    -------
+    removed, bend : Tensor of shape (n_groups, n_functions, n_latents)
+        Weights of the part to remove, and of the nonlinear part that is not removed.
     """
-    # On the CPU: not every device knows double precision, or regressors that depend on each other.
+    # On the CPU: some devices have no double precision or cannot solve for dependent regressors.
     design = functions.cpu().double()
     n_groups, n, n_latents = latents.shape
     y = latents.cpu().double().permute(1, 0, 2).reshape(n, n_groups * n_latents)
     if design.shape[1] <= 1 or n_latents == 0:
-        nothing = latents.new_zeros(n_groups, design.shape[1], n_latents)
-        return nothing, nothing.clone()
+        zeros = latents.new_zeros(n_groups, design.shape[1], n_latents)
+        return zeros, zeros.clone()
     stretch = torch.from_numpy(np.arange(n) * N_STRETCHES // n)
     fold = stretch % _FOLDS
     gram, cross = design.T @ design, design.T @ y
     ridge = torch.ones(design.shape[1], dtype=torch.float64)
-    ridge[0] = 1e-9  # the constant is not held back
+    ridge[0] = 1e-9  # the constant is not penalised
     predicted = torch.empty_like(y)
     for k in range(_FOLDS):
         out = fold == k
@@ -372,43 +457,59 @@ def _labels_part(functions: Tensor, latents: Tensor, n_columns: int) -> tuple[Te
         inner = gram - rows.T @ rows + torch.diag(_RIDGE * (n - len(rows)) * ridge)
         predicted[out] = rows @ torch.linalg.solve(inner, cross - rows.T @ targets)
     centred = y - y.mean(dim=0)
-    moved = predicted - predicted.mean(dim=0)
-    told, error = _share_told((centred - moved).square(), centred.square(), stretch)
-    # One share for each latent: all groups must have the same mixture of the label left in them.
-    share, sure = (
-        each.reshape(n_groups, n_latents).quantile(0.5, dim=0).repeat(n_groups)
-        for each in (told, told - error)
+    centred_prediction = predicted - predicted.mean(dim=0)
+    shares, errors = _share_explained(
+        (centred - centred_prediction).square(), centred.square(), stretch
     )
-    copied = ((sure - _OWN_FACTOR) / (_COPY_OF_LABEL - _OWN_FACTOR)).clamp(0.0, 1.0)
+    # The median over groups is used for each latent, so that the same mixture with the label
+    # remains in all groups.
+    share, lower_bound = (
+        values.reshape(n_groups, n_latents).quantile(0.5, dim=0).repeat(n_groups)
+        for values in (shares, shares - errors)
+    )
+    copied = ((lower_bound - _OWN_FACTOR) / (_COPY_OF_LABEL - _OWN_FACTOR)).clamp(0.0, 1.0)
     weights = torch.linalg.solve(gram + torch.diag(_RIDGE * n * ridge), cross)
-    weights[0] = 0.0  # the mean of a latent is no part of the label
+    weights[0] = 0.0  # the mean of a latent is not removed
     columns = design[:, : 1 + n_columns]
     bend = weights.clone()
     bend[: 1 + n_columns] -= torch.linalg.lstsq(columns, design @ weights).solution
     bend *= torch.where(share > _LEAST_TOLD, 1 - copied, 0.0)
-    both = (
-        each.reshape(-1, n_groups, n_latents).permute(1, 0, 2).contiguous().to(latents)
-        for each in (weights * copied, bend)
+    by_group = (
+        values.reshape(-1, n_groups, n_latents).permute(1, 0, 2).contiguous().to(latents)
+        for values in (weights * copied, bend)
     )
-    return next(both), next(both)
+    return next(by_group), next(by_group)
 
 
-def _share_told(missed: Tensor, total: Tensor, stretch: Tensor) -> tuple[Tensor, Tensor]:
-    """Share of the squares that is not missed, and its standard error over stretches of time.
+def _share_explained(residual: Tensor, total: Tensor, stretch: Tensor) -> tuple[Tensor, Tensor]:
+    """Share of the variance that is explained, and its standard error over stretches of time.
 
-    The error is that of the jackknife. Where there are few independent stretches, as in a short
-    recording of slow factors, a share of a quarter is nothing but chance.
+    The standard error is that of the jackknife. In a short recording of slow factors there are few
+    independent stretches, and a share of a quarter can be due to chance alone.
+
+    Parameters
+    ----------
+    residual, total : Tensor of shape (n_samples, n_columns)
+        Squared residuals, and squared deviations from the mean.
+    stretch : Tensor of shape (n_samples,)
+        Number of the stretch that each sample belongs to.
+
+    Returns
+    -------
+    share, error : Tensor of shape (n_columns,)
     """
     n_stretches = int(stretch.max()) + 1
     sums = [
-        torch.zeros(n_stretches, each.shape[1], dtype=each.dtype).index_add_(0, stretch, each)
-        for each in (missed, total)
+        torch.zeros(n_stretches, squares.shape[1], dtype=squares.dtype).index_add_(
+            0, stretch, squares
+        )
+        for squares in (residual, total)
     ]
-    whole = [each.sum(dim=0) for each in sums]
-    share = 1 - whole[0] / whole[1].clamp_min(1e-300)
-    without = 1 - (whole[0] - sums[0]) / (whole[1] - sums[1]).clamp_min(1e-300)
-    spread = (without - without.mean(dim=0)).square().mean(dim=0)
-    return share, ((n_stretches - 1) * spread).sqrt()
+    totals = [by_stretch.sum(dim=0) for by_stretch in sums]
+    share = 1 - totals[0] / totals[1].clamp_min(1e-300)
+    without = 1 - (totals[0] - sums[0]) / (totals[1] - sums[1]).clamp_min(1e-300)
+    variance = (without - without.mean(dim=0)).square().mean(dim=0)
+    return share, ((n_stretches - 1) * variance).sqrt()
 
 
 def _train(
@@ -418,19 +519,19 @@ def _train(
     config: DecoderConfig,
     progress: bool,
 ) -> None:
-    """Train both members; a row of a group teaches the neurons of that group alone."""
+    """Train both networks. A row of a group is used for the neurons of that group only."""
     rng = np.random.default_rng(config.seed)
     device = targets.device
     n_groups, n = rows.shape[:2]
     half = halves(n)
-    mine = [np.flatnonzero(half == k) for k in range(2)]
-    if min(map(len, mine)) == 0:
-        mine = [np.arange(n)] * 2
-    # A group's neurons are one of n_groups of all: the weight makes up for it.
-    taught = torch.stack([decoder.group == g for g in range(n_groups)]).to(targets) * n_groups
+    samples = [np.flatnonzero(half == k) for k in range(2)]
+    if min(map(len, samples)) == 0:
+        samples = [np.arange(n)] * 2
+    # A group has about one in n_groups of the neurons. The weight compensates for this.
+    weights = torch.stack([decoder.group == g for g in range(n_groups)]).to(targets) * n_groups
     judged = [
-        torch.from_numpy(_evenly(other, _MOST_JUDGED // n_groups)).to(device)
-        for other in mine[::-1]
+        torch.from_numpy(evenly_spaced(other, _MOST_JUDGED // n_groups)).to(device)
+        for other in samples[::-1]
     ]
     fused = device.type in ("cpu", "cuda")
     optimizers = [torch.optim.Adam(member.parameters(), fused=fused) for member in decoder.members]
@@ -440,22 +541,22 @@ def _train(
     with deferred_interrupt() as interrupted, steps:
         for step in range(config.steps):
             rate = one_cycle(step, config.steps, config.learning_rate, rise=0.05)
-            for member, optimizer, own in zip(decoder.members, optimizers, mine, strict=True):
+            for member, optimizer, own in zip(decoder.members, optimizers, samples, strict=True):
                 optimizer.param_groups[0]["lr"] = rate
                 drawn = torch.from_numpy(own[rng.integers(len(own), size=config.batch_size)])
                 drawn = drawn.to(device)
                 group = torch.from_numpy(rng.integers(n_groups, size=config.batch_size)).to(device)
                 optimizer.zero_grad()
-                missed = member(rows[group, drawn]) - targets[drawn]
-                (missed.square() * taught[group]).mean().backward()
+                residual = member(rows[group, drawn]) - targets[drawn]
+                (residual.square() * weights[group]).mean().backward()
                 optimizer.step()
             steps.update()
-            last_one = step + 1 == config.steps or interrupted()
-            if (step + 1) % _BETWEEN_LOOKS and not last_one:
+            is_last = step + 1 == config.steps or interrupted()
+            if (step + 1) % _BETWEEN_LOOKS and not is_last:
                 continue
             since += 1
             for k, member in enumerate(decoder.members):
-                error = _error(member, rows[:, judged[k]], targets[judged[k]], taught)
+                error = _error(member, rows[:, judged[k]], targets[judged[k]], weights)
                 if error < least[k]:
                     best[k], least[k], since = copy.deepcopy(member.state_dict()), error, 0
             if interrupted():
@@ -464,20 +565,16 @@ def _train(
                     "those of networks that are not trained to the end",
                     InterruptedFitWarning,
                 )
-            if last_one or since == _PATIENCE:
+            if is_last or since == _PATIENCE:
                 break
     for member, state in zip(decoder.members, best, strict=True):
         member.load_state_dict(state)
 
 
-def _evenly(rows: IntArray, most: int) -> IntArray:
-    return evenly_spaced(rows, most)
-
-
-def _error(member: nn.Module, rows: Tensor, targets: Tensor, taught: Tensor) -> float:
+def _error(member: nn.Module, rows: Tensor, targets: Tensor, weights: Tensor) -> float:
     with torch.no_grad():
         errors = [
-            ((member(rows[g]) - targets).square() * taught[g]).mean() for g in range(len(rows))
+            ((member(rows[g]) - targets).square() * weights[g]).mean() for g in range(len(rows))
         ]
     return float(torch.stack(errors).mean())
 
@@ -485,11 +582,23 @@ def _error(member: nn.Module, rows: Tensor, targets: Tensor, taught: Tensor) -> 
 def expected(
     decoder: CrossedDecoder, rows: Float[Tensor, "group sample input"]
 ) -> Float[Tensor, "member sample neuron"]:
-    """What both decoders expect of every neuron, from the inputs of its own group."""
-    found = torch.empty(2, rows.shape[1], len(decoder.group), device=rows.device)
+    """Activity of every neuron that the two decoders expect, from the inputs of its own group.
+
+    Parameters
+    ----------
+    decoder : CrossedDecoder
+    rows : Tensor of shape (n_groups, n_samples, n_inputs)
+        See `CrossedDecoder.inputs`.
+
+    Returns
+    -------
+    Tensor of shape (2, n_samples, n_neurons)
+        Standardised activity.
+    """
+    activity = torch.empty(2, rows.shape[1], len(decoder.group), device=rows.device)
     with torch.no_grad():
         for k, member in enumerate(decoder.members):
             for g in range(len(rows)):
                 own = decoder.group == g
-                found[k][:, own] = member(rows[g])[:, own]
-    return found
+                activity[k][:, own] = member(rows[g])[:, own]
+    return activity

@@ -1,6 +1,7 @@
-"""The decoder: from the embedding back to the activity the neurons are expected to show.
+"""The decoder: the network that predicts the activity of the neurons from the embedding.
 
-Its Jacobian says how each neuron moves with each latent, without an inverse.
+Its Jacobian says how the activity of each neuron changes with each latent. No matrix has to be
+inverted.
 """
 
 from __future__ import annotations
@@ -26,24 +27,39 @@ from xcebra.networks.encoder import Encoder, Inputs, UnitBlocks, embed, linear
 from xcebra.networks.jacobian import register_slope
 from xcebra.networks.schedules import one_cycle
 
+# Number of units in each hidden layer. Half and twice as many give about the same maps
+# (docs/recipe.md).
 WIDTH = 192
+# Number of samples that are used to decide when to stop, to test whether the embedding outlasts a
+# sample, and to measure the variance explained. Larger values give less noisy estimates and take
+# longer; not tuned.
 _JUDGED = 8192
+# Training stops after _PATIENCE evaluations, one every _BETWEEN_LOOKS steps, without a lower
+# held-out error. Larger values train longer; not tuned.
 _BETWEEN_LOOKS = 100
 _PATIENCE = 5
-# Samples whose embedding is kept while the decoder learns: more would tell it nothing new.
+# Largest number of samples whose embedding is held in memory while the decoder is trained. Larger
+# values need more memory; not tuned.
 _MOST_EMBEDDED = 200_000
-# Correlation from one sample to the next, without noise: below it, neighbours tell too little.
+# The embedding outlasts a sample if its correlation from one sample to the next, corrected for
+# noise, is at least this (docs/method.md, "The decoder"). Smaller values use neighbouring samples
+# for faster embeddings, which these predict less well.
 _LASTING = 0.9
+# Directions with a smaller correlation from one sample to the next are ignored, because their ratio
+# of correlations is mostly noise. Smaller values use more directions; not tuned.
 _LEAST_CORRELATED = 0.1
+# With fewer samples than this, correlations are too noisy to be used: the embedding is then taken
+# not to outlast a sample; not tuned.
 _FEW = 50
 
-# From samples, and the epochs they lie in, to what the activity is regressed on.
+# A function of sample indices, and of the epochs that contain them, that returns the inputs of the
+# decoder, of shape (n_times, n_latents).
 Points = Callable[[IntArray, Epochs], Tensor]
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """How a decoder is trained: Adam, a short rise and a half cosine, with early stopping."""
+    """Settings for training a decoder with Adam, a one-cycle learning rate and early stopping."""
 
     steps: int
     batch_size: int
@@ -52,18 +68,18 @@ class DecoderConfig:
 
 
 class Rescale(nn.Module):
-    """A fixed change of origin and scale, entry by entry."""
+    """Subtract a fixed centre and divide by a fixed scale, entry by entry."""
 
     centre: Tensor
     reciprocal: Tensor
 
-    def __init__(self, centre: Tensor, spread: Tensor) -> None:
+    def __init__(self, centre: Tensor, scale: Tensor) -> None:
         super().__init__()
         self.register_buffer("centre", centre)
-        self.register_buffer("reciprocal", 1 / torch.where(spread > 0, spread, 1.0))
+        self.register_buffer("reciprocal", 1 / torch.where(scale > 0, scale, 1.0))
 
     def forward(self, z: Tensor) -> Tensor:
-        """Centre and scale."""
+        """Apply the change of origin and scale."""
         return (z - self.centre) * self.reciprocal
 
 
@@ -71,18 +87,18 @@ register_slope(Rescale, lambda layer, z: layer.reciprocal.expand_as(z))  # type:
 
 
 class Decoder(nn.Module):
-    """Embedding in, expected activity out.
+    """The network that maps the embedding to the activity that is expected.
 
     Parameters
     ----------
     inputs : Inputs
-        The encoder's own: the decoder predicts the same components of the same neurons.
-    centre, spread : Tensor of shape (n_latents,)
+        Those of the encoder: the decoder predicts the same components of the same neurons.
+    centre, embedding_scale : Tensor of shape (n_latents,)
         Mean and standard deviation of the embedding.
     unit_blocks : list of slice, optional
-        Blocks of unit length: only directions along the sphere then count.
-    generator : torch.Generator
-        Source of the initial weights.
+        Blocks of unit length. Only changes along the sphere then have an effect.
+    generator : torch.Generator, optional
+        Random generator for the initial weights.
     """
 
     mean: Tensor
@@ -94,7 +110,7 @@ class Decoder(nn.Module):
         self,
         inputs: Inputs,
         centre: Tensor,
-        spread: Tensor,
+        embedding_scale: Tensor,
         *,
         unit_blocks: list[slice] | None = None,
         generator: torch.Generator | None = None,
@@ -104,7 +120,7 @@ class Decoder(nn.Module):
         sphere: list[nn.Module] = [UnitBlocks(unit_blocks)] if unit_blocks else []
         self.network = nn.Sequential(
             *sphere,
-            Rescale(centre, spread),
+            Rescale(centre, embedding_scale),
             linear(len(centre), WIDTH, generator),
             nn.GELU(),
             linear(WIDTH, WIDTH, generator),
@@ -113,11 +129,11 @@ class Decoder(nn.Module):
         )
 
     def standardised(self, z: Float[Tensor, "sample latent"]) -> Float[Tensor, "sample neuron"]:
-        """Expected activity in units of each neuron's standard deviation, from its mean."""
+        """Predict the standardised activity."""
         return self.network(z) @ self.loadings.T
 
     def forward(self, z: Float[Tensor, "sample latent"]) -> Float[Tensor, "sample neuron"]:
-        """Expected activity as recorded."""
+        """Predict the activity in the units of the recording."""
         return self.standardised(z) * self.scale + self.mean
 
 
@@ -133,14 +149,30 @@ def fit_decoder(
 ) -> Decoder:
     """Regress the activity on the embedding: ``min E |u - h(z)|^2`` over components ``u``.
 
-    Where the embedding outlasts a sample, ``z`` is the mean of the embedding one sample before and
-    one after; with a window, of the nearest two that are read from other samples. A neuron's own
-    noise at this moment has then no part in what it is predicted from; with the embedding of the
-    same sample, in which every neuron takes part, it would, and a neuron would seem connected to
-    whatever it helps to read. Where the embedding does not last, ``z`` is that of the same sample.
+    If the embedding outlasts a sample (see `outlasts_samples`), ``z`` is the mean of the embedding
+    one sample before and one sample after. With a window, it is the mean of the nearest two
+    embeddings whose windows do not contain the sample. The noise of a neuron at this sample then
+    has no influence on its own prediction. The embedding of the same sample is computed from all
+    neurons, so that a neuron would predict itself and would seem connected to every latent that it
+    contributes to. If the embedding does not outlast a sample, ``z`` is the embedding of the same
+    sample.
 
-    The weights kept are those with the least error on the held-out samples; training ends early
-    when that error has not fallen for a while, or after Ctrl-C.
+    The weights with the smallest error on the held-out samples are used. Training stops early if
+    this error has not decreased for a while, or after Ctrl-C.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    inputs : Inputs
+        Those of the encoder.
+    recording : Recording
+    training : Epochs
+        Samples to train on.
+    held_out : Epochs
+        Samples that decide which weights are used.
+    config : DecoderConfig
+    progress : bool
+        Whether to show a progress bar.
     """
     last = encoder.network[-1]
     outlasts = outlasts_samples(encoder, recording, training)
@@ -170,7 +202,25 @@ def fit_regression(
     device: torch.device | None = None,
     progress: bool = False,
 ) -> Decoder:
-    """Regress the activity on anything: ``points(times, epochs)``, of shape (time, latent)."""
+    """Regress the activity on any regressors.
+
+    Parameters
+    ----------
+    points : callable
+        ``points(times, epochs)`` returns the regressors, a Tensor of shape (n_times, n_latents).
+    inputs : Inputs
+        Mean, scale and components of the activity.
+    recording : Recording
+    training, held_out : Epochs
+        Samples to train on, and samples that decide which weights are used.
+    config : DecoderConfig
+    unit_blocks : list of slice, optional
+        See `Decoder`.
+    device : torch.device, optional
+        The CPU by default.
+    progress : bool
+        Whether to show a progress bar.
+    """
     rng = np.random.default_rng(config.seed)
     device = device or torch.device("cpu")
 
@@ -200,12 +250,12 @@ def fit_regression(
             )
             rows = rng.integers(len(pool), size=config.batch_size)
             optimizer.zero_grad()
-            found = decoder.network(z[torch.from_numpy(rows).to(device)])
-            F.mse_loss(found, components(pool[rows])).backward()
+            predicted = decoder.network(z[torch.from_numpy(rows).to(device)])
+            F.mse_loss(predicted, components(pool[rows])).backward()
             optimizer.step()
             steps.update()
-            last_one = step + 1 == config.steps or interrupted()
-            if (step + 1) % _BETWEEN_LOOKS and not last_one:
+            is_last = step + 1 == config.steps or interrupted()
+            if (step + 1) % _BETWEEN_LOOKS and not is_last:
                 continue
             with torch.no_grad():
                 error = float(F.mse_loss(decoder.network(judged_z), judged_u))
@@ -218,18 +268,22 @@ def fit_regression(
                     "inverse_transform are those of a network that is not trained to the end",
                     InterruptedFitWarning,
                 )
-            if last_one or since == _PATIENCE:
+            if is_last or since == _PATIENCE:
                 break
     decoder.network.load_state_dict(best)
     return decoder
 
 
 def outlasts_samples(encoder: Encoder, recording: Activity, epochs: Epochs) -> bool:
-    """Whether every latent outlasts a sample, or what its window spans, noise apart.
+    """Whether every latent, corrected for noise, still correlates with itself one sample later.
 
-    Noise that is new at every sample lowers all correlations over time by the same factor; the
-    ratio of that over two samples to that over one is free of it. Windows that have nothing in
-    common are their length and the recording's overlap apart, further than `around_samples` looks.
+    With a window or with smoothed activity, the step is as long as two windows need to have no
+    sample in common. This step is longer than the distances that `around_samples` uses, and the
+    threshold is adapted to it.
+
+    Noise that is independent from sample to sample lowers all correlations over time by the same
+    factor. The ratio of the correlation over two steps to the correlation over one step does not
+    depend on this factor.
     """
     apart = encoder.window + recording.overlap
     times = epochs.indices()
@@ -244,22 +298,25 @@ def outlasts_samples(encoder: Encoder, recording: Activity, epochs: Epochs) -> b
     variances, axes = torch.linalg.eigh(now.T @ now / len(times))
     moves = variances > 1e-8 * variances[-1]
     axes = axes[:, moves] / variances[moves].sqrt()
-    one = axes.T @ (now.T @ next_ + next_.T @ later) @ axes / (2 * len(times))
-    two = axes.T @ (now.T @ later) @ axes / len(times)
-    over_one, directions = torch.linalg.eigh((one + one.T) / 2)
-    over_two = (directions * (two @ directions)).sum(dim=0)
+    one_step = axes.T @ (now.T @ next_ + next_.T @ later) @ axes / (2 * len(times))
+    two_steps = axes.T @ (now.T @ later) @ axes / len(times)
+    over_one, directions = torch.linalg.eigh((one_step + one_step.T) / 2)
+    over_two = (directions * (two_steps @ directions)).sum(dim=0)
     known = over_one > _LEAST_CORRELATED
     least = _LASTING ** (2 * apart / sum(reach(encoder, recording)))
     return bool(known.any() and (over_two[known] > least * over_one[known]).all())
 
 
 def at_samples(encoder: Encoder, recording: Activity) -> Points:
-    """The embedding of each sample itself."""
+    """Return a function that gives the embedding of each sample itself."""
     return lambda times, epochs: _embedded(encoder, recording, times)
 
 
 def around_samples(encoder: Encoder, recording: Activity) -> Points:
-    """Mean of the embedding just before and just after, read from other samples than this one."""
+    """Return a function that gives the mean of the embedding just before and just after a sample.
+
+    Neither of the two is computed from the sample itself.
+    """
 
     def points(times: IntArray, epochs: Epochs) -> Tensor:
         before, after = epochs.neighbours(times, *reach(encoder, recording))
@@ -269,13 +326,19 @@ def around_samples(encoder: Encoder, recording: Activity) -> Points:
 
 
 def reach(encoder: Encoder, recording: Activity) -> tuple[int, int]:
-    """How far back and ahead the nearest window lies that shares nothing with a sample."""
-    half, more = samples_before(encoder.window), recording.overlap
-    return encoder.window - half + more, half + 1 + more
+    """Distance to the nearest windows before and after a sample that do not depend on it.
+
+    Returns
+    -------
+    before, after : int
+        In samples.
+    """
+    half, overlap = samples_before(encoder.window), recording.overlap
+    return encoder.window - half + overlap, half + 1 + overlap
 
 
 def _activity(encoder: Encoder, recording: Activity, times: IntArray) -> Tensor:
-    """What the neurons did, standardised."""
+    """Standardised activity of the neurons, of shape (n_times, n_neurons)."""
     x = torch.from_numpy(recording.rows(times)).to(encoder.loadings.device)
     return encoder.standardised(x)
 
@@ -292,12 +355,24 @@ def variance_explained(
     blocks: Mapping[str, slice],
     seed: int,
 ) -> dict[str, NDArray[np.float64]]:
-    """Share of each neuron's variance that the decoder explains, in all and by block.
+    """Share of each neuron's variance that the decoder explains, by all latents and by block.
 
-    A block's share is the total effect of Sobol (Jansen's estimator): half the mean square by which
-    the expected activity changes when that block alone is exchanged with other samples. Shares of
-    blocks that work together add up to more than the whole. Where blocks are correlated, exchanging
-    one alone leads to points that the data never visits: shares can then exceed 1.
+    The share of a block is its total-effect Sobol index (Jansen's estimator): half the mean squared
+    change of the expected activity if the values of this block alone are exchanged between samples.
+    If blocks interact, their shares add up to more than the total. If blocks are correlated,
+    exchanging one alone leads to points that do not occur in the data, and a share can exceed 1.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    decoder : Decoder
+    recording : Recording
+    epochs : Epochs
+        Samples to use.
+    blocks : mapping of str to slice
+        Latents of each block.
+    seed : int
+        Seed of the exchange between samples.
 
     Returns
     -------
@@ -316,8 +391,8 @@ def variance_explained(
         for name, block in blocks.items():
             exchanged = z.clone()
             exchanged[:, block] = z[other.to(device)][:, block]
-            moved = (decoder.standardised(exchanged) - expected).square().mean(dim=0) / 2
-            changes[name] = moved
+            change = (decoder.standardised(exchanged) - expected).square().mean(dim=0) / 2
+            changes[name] = change
     varies = variance > 0
     shares = {
         name: torch.where(varies, change / torch.where(varies, variance, 1.0), 0.0)

@@ -1,4 +1,4 @@
-"""The encoder: standardised neurons, their principal components, a small bounded network."""
+"""The encoder: neurons are standardised, projected on components and embedded by a network."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from xcebra.data.epochs import Epochs
 from xcebra.data.recording import Activity, Recording, chunks
 from xcebra.networks.jacobian import register_slope, register_symmetric
 
-# In units of one neuron's variance: components below are directions the data never visits.
+# Principal components with a smaller variance, in units of one neuron's variance, are removed: the
+# data hardly varies along them, so the loss does not constrain the encoder there (docs/method.md,
+# "Why a projection"). Larger values remove more noise, but also more weak signals.
 _VISITED = 1e-3
+# Number of samples that are embedded at once. It limits the memory and does not change the result.
 _EMBED_ROWS = 16_384
-# The paper's: units of the hidden layers per latent.
+# Number of units in each hidden layer, per latent, as in the paper.
 WIDTHS = (30, 30, 10)
 
 
@@ -28,12 +31,14 @@ WIDTHS = (30, 30, 10)
 class Inputs:
     """A fixed linear map in front of the network: ``((x - mean) / scale) @ loadings``.
 
-    The loadings' columns are orthonormal, so norms and pseudo-inverses taken in the components are
-    those of the standardised neurons. Silent neurons have scale 0 and loadings exactly 0.
+    The columns of the loadings are orthonormal. Norms and pseudo-inverses computed in the space of
+    the components are therefore equal to those of the standardised neurons. Silent neurons have a
+    scale of 0, and their loadings are exactly 0.
 
     Parameters
     ----------
     mean, scale : ndarray of shape (n_neurons,)
+        Mean and standard deviation of each neuron.
     loadings : ndarray of shape (n_neurons, n_components)
     """
 
@@ -43,11 +48,21 @@ class Inputs:
 
     @classmethod
     def measure(cls, recording: Recording, epochs: Epochs, *, project: bool) -> Inputs:
-        """Measure mean, scale and, with ``project``, principal components in one pass over time."""
+        """Compute mean, scale and loadings in one pass over time.
+
+        Parameters
+        ----------
+        recording : Recording
+        epochs : Epochs
+            Samples to use.
+        project : bool
+            Whether the loadings are principal components. If False, they select the neurons that
+            are not silent.
+        """
         n, total, products = 0, 0.0, 0.0
         origin = recording.rows(slice(int(epochs.starts[0]), int(epochs.starts[0]) + 1))[0]
         for chunk in chunks(recording.neural, epochs):
-            # Measured from one sample, so that a large offset costs no digits.
+            # The first sample is subtracted, so that a large mean does not cost precision.
             x = np.asarray(chunk, dtype=np.float64) - origin
             n += len(x)
             total = total + x.sum(axis=0)
@@ -55,7 +70,8 @@ class Inputs:
         shift = total / n
         covariance = products / n - np.outer(shift, shift)
         variance = np.diag(covariance).copy()
-        # A constant neuron is exactly zero here; the floor is what cancellation may leave.
+        # A constant neuron has a variance of exactly zero. Variances below the threshold are
+        # rounding errors of the subtraction above.
         active = variance > 1e-14 * np.square(shift)
         scale = np.where(active, np.sqrt(np.maximum(variance, 0.0)), 0.0)
         eye = np.eye(len(scale))[:, active]
@@ -73,29 +89,29 @@ class Inputs:
         return np.where(silent, 0.0, 1 / np.where(silent, 1.0, self.scale))
 
     def register(self, module: nn.Module) -> None:
-        """Give a module these numbers as buffers, in single precision."""
+        """Register these arrays as buffers of a module, in single precision."""
         for name in ("mean", "scale", "reciprocal", "loadings"):
             module.register_buffer(name, torch.tensor(getattr(self, name), dtype=torch.float32))
 
     @property
     def silent(self) -> NDArray[np.int64]:
-        """Neurons that never change."""
+        """Indices of the neurons that never change."""
         return np.flatnonzero(self.scale == 0)
 
 
 class Bound(nn.Module):
-    """Smooth limit ``limit * tanh(z / limit)``: the identity near zero, never beyond the limit."""
+    """Bound the outputs smoothly: ``limit * tanh(z / limit)``, close to the identity near zero."""
 
     def __init__(self, limit: float) -> None:
         super().__init__()
         self.limit = limit
 
     def forward(self, z: Tensor) -> Tensor:
-        """Bound every entry."""
+        """Apply the bound to every entry."""
         return self.limit * torch.tanh(z / self.limit)
 
     def slope(self, z: Tensor) -> Tensor:
-        """Derivative at ``z``."""
+        """Return the derivative at ``z``, entry by entry."""
         return 1 - torch.tanh(z / self.limit).square()
 
 
@@ -114,7 +130,16 @@ class UnitBlocks(nn.Module):
         return torch.cat([F.normalize(z[:, block], dim=1) for block in self.blocks], dim=1)
 
     def carry(self, z: Tensor, rows: Tensor) -> Tensor:
-        """Rows through the derivative at ``z``: what lies along the sphere, over the length."""
+        """Multiply rows by the derivative at ``z``.
+
+        The derivative removes the component along the radius and divides by the length of the
+        block.
+
+        Parameters
+        ----------
+        z : Tensor of shape (n_samples, n_latents)
+        rows : Tensor of shape (n_samples, n_rows, n_latents)
+        """
         parts = []
         for block in self.blocks:
             length = z[:, block].norm(dim=1).clamp_min(1e-12)[:, None, None]
@@ -128,7 +153,7 @@ register_symmetric(UnitBlocks, lambda layer, z, rows: layer.carry(z, rows))  # t
 
 
 class Encoder(nn.Module):
-    """Raw neural activity in, embedding out.
+    """The network that maps raw neural activity to the embedding.
 
     Parameters
     ----------
@@ -137,12 +162,12 @@ class Encoder(nn.Module):
     limit : float
         Bound of the outputs.
     window : int
-        Samples that each point of the embedding is read from; with more than one, activity comes as
-        (sample, lag, neuron).
+        Number of samples that each point of the embedding is computed from. If it is larger than
+        1, the input has the shape (sample, lag, neuron).
     unit_blocks : list of slice, optional
-        Blocks of unit length (cosine similarity) in place of the bound.
-    generator : torch.Generator
-        Source of the initial weights.
+        Blocks that are scaled to unit length (cosine similarity). They replace the bound.
+    generator : torch.Generator, optional
+        Random generator for the initial weights.
     """
 
     mean: Tensor
@@ -172,29 +197,40 @@ class Encoder(nn.Module):
         self.network = nn.Sequential(*layers)
 
     def samples(self, recording: Activity, times: NDArray[np.int64]) -> Tensor:
-        """Raw activity at some times as the encoder takes it, where the encoder is."""
-        one = self.window == 1
-        x = recording.rows(times) if one else recording.windows(times, self.window)
+        """Read raw activity in the shape that `forward` takes, on the encoder's device.
+
+        Parameters
+        ----------
+        recording : Activity
+        times : ndarray of shape (n_samples,)
+            Indices of the samples.
+
+        Returns
+        -------
+        Tensor of shape (n_samples, n_neurons) or (n_samples, window, n_neurons)
+        """
+        single_samples = self.window == 1
+        x = recording.rows(times) if single_samples else recording.windows(times, self.window)
         return torch.from_numpy(x).to(self.loadings.device)
 
     def standardised(self, x: Float[Tensor, "sample ..."]) -> Float[Tensor, "sample ..."]:
-        """Raw activity in units of each neuron's standard deviation, from its mean."""
+        """Subtract each neuron's mean and divide by its standard deviation."""
         return (x - self.mean) * self.reciprocal
 
     def components(self, x: Float[Tensor, "sample ..."]) -> Float[Tensor, "sample component"]:
-        """Standardise and project raw activity: what the network itself sees, lag after lag."""
+        """Standardise and project raw activity; the components of all lags are concatenated."""
         return (self.standardised(x) @ self.loadings).flatten(1)
 
     def first_product(self) -> nn.Linear:
-        """The first layer as it acts on standardised neurons: projection and weights in one."""
+        """Return the first layer combined with the projection, as a map of standardised neurons."""
         first: Any = self.network[0]
         n_inputs = self.window * len(self.mean)
-        whole = nn.utils.skip_init(nn.Linear, n_inputs, first.out_features)
+        combined = nn.utils.skip_init(nn.Linear, n_inputs, first.out_features)
         with torch.no_grad():
             by_lag = first.weight.unflatten(1, (self.window, -1)) @ self.loadings.T
-            whole.weight.copy_(by_lag.flatten(1))
-            whole.bias.copy_(first.bias)
-        return whole.to(self.loadings.device)
+            combined.weight.copy_(by_lag.flatten(1))
+            combined.bias.copy_(first.bias)
+        return combined.to(self.loadings.device)
 
     def forward(self, x: Float[Tensor, "sample ..."]) -> Float[Tensor, "sample latent"]:
         """Embed raw activity."""
@@ -204,27 +240,34 @@ class Encoder(nn.Module):
 def embed(
     encoder: Encoder, recording: Activity, times: NDArray[np.int64] | None = None
 ) -> NDArray[np.float32]:
-    """Embed a recording, or some of its samples, a part at a time.
+    """Embed a recording, or some of its samples, in batches.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    recording : Activity
+    times : ndarray of shape (n_times,), optional
+        Indices of the samples; all samples by default.
 
     Returns
     -------
     ndarray of shape (n_times, n_latents)
     """
     times = np.arange(recording.n_times) if times is None else times
-    at_once = max(1, _EMBED_ROWS // encoder.window)
+    batch_size = max(1, _EMBED_ROWS // encoder.window)
     parts = []
     with torch.no_grad():
-        for at in range(0, len(times), at_once):
-            x = encoder.samples(recording, times[at : at + at_once])
+        for start in range(0, len(times), batch_size):
+            x = encoder.samples(recording, times[start : start + batch_size])
             parts.append(encoder(x).cpu())
     return torch.cat(parts).numpy()
 
 
 def linear(before: int, after: int, generator: torch.Generator | None) -> nn.Linear:
-    """A linear layer with torch's usual initial weights, drawn from our own generator."""
+    """Make a linear layer with torch's default initial weights, drawn from ``generator``."""
     layer = nn.utils.skip_init(nn.Linear, before, after)
-    reach = max(before, 1) ** -0.5
+    bound = max(before, 1) ** -0.5
     with torch.no_grad():
         for parameter in (layer.weight, layer.bias):
-            parameter.uniform_(-reach, reach, generator=generator)
+            parameter.uniform_(-bound, bound, generator=generator)
     return layer

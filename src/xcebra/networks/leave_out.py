@@ -1,10 +1,10 @@
-"""Latents read without a neuron, so that no neuron is explained by itself.
+"""Latents that are computed without a neuron, so that no neuron is explained by itself.
 
-The neurons are parted into groups. For each group, its neurons are replaced by what the other
-neurons predict of them, linearly, before the activity is embedded. What is left of the embedding
-is what the rest of the population knows, and neither a neuron's noise at this moment nor its own
-rhythm over time has a part in it. The prediction is learned on other quarters of the recording than
-it is made for: in the same one, slow neurons or many of them would predict anything.
+The neurons are divided into groups. For each group in turn, its neurons are replaced by a linear
+prediction from the other neurons, and then the activity is embedded. The embedding then contains
+only what the other neurons know. Neither the noise of a neuron at this sample nor its own slow
+changes influence it. The weights of the prediction for a quarter of the recording are measured on
+the other quarters: on the same quarter, slow neurons or large populations would predict anything.
 """
 
 from __future__ import annotations
@@ -24,31 +24,38 @@ from xcebra.networks.decoder import Decoder, reach
 from xcebra.networks.encoder import Encoder, Inputs
 from xcebra.networks.left_over import missed_activity
 
-# More groups leave out less at a time, but each neuron is then taught by fewer samples a step. A
-# small population, in which every neuron counts, is left out one by one.
+# Number of groups, and the number of neurons up to which each neuron is a group of its own. More
+# groups leave out fewer neurons at a time, but each neuron is then trained on fewer samples in
+# every step of the crossed decoders. In a small population, every neuron matters. Two and three
+# groups were tried and not used; ten were no better than five (docs/real_recordings.md, "What was
+# tried").
 _MOST_GROUPS, _ONE_BY_ONE = 5, 16
-# Added to correlations of 1, so that neurons that are nearly the same predict each other stably. At
-# 0.02 the predictions of noiseless neurons shrink enough to blur the sparse basis.
+# Ridge penalty, added to the correlations of 1 on the diagonal, so that nearly identical neurons
+# predict each other in a stable way. At 0.02, the predictions of neurons without noise shrink so
+# much that the sparse basis becomes less accurate; at 0.001 they do not (docs/real_recordings.md).
 _RIDGE = 1e-3
+# Number of samples that are processed at once. It limits the memory.
 _ROWS_AT_ONCE = 16_384
-# Parts of the recording, each of which is predicted by weights measured on the others, and how many
-# samples are worth parting.
+# Number of parts of the recording, each predicted with weights measured on the others, and the
+# number of samples below which the recording is not divided. Without this division, unrelated slow
+# neurons predict each other (docs/real_recordings.md). More parts use more data for each prediction
+# and need more memory; the numbers were not tuned.
 _QUARTERS, _LEAST_SAMPLES = 4, 200
 
 
 @dataclass(frozen=True, eq=False)
 class LeaveOut:
-    """Which neurons are left out together, and what the others predict of them.
+    """Groups of neurons that are left out together, and their prediction from the others.
 
     Parameters
     ----------
     group : ndarray of shape (n_neurons,)
         Number of the group that each neuron belongs to.
     correlations : ndarray of shape (n_quarters, n_neurons, n_neurons)
-        Correlations between the neurons, measured without each quarter of the samples in turn; zero
-        for neurons that never change.
+        Correlations between the neurons, measured without each quarter of the samples in turn.
+        They are zero for neurons that never change.
     borders : ndarray of shape (n_quarters - 1,)
-        First samples of all quarters but the first.
+        Index of the first sample of each quarter except the first.
     """
 
     group: IntArray
@@ -57,7 +64,7 @@ class LeaveOut:
 
     @classmethod
     def measure(cls, recording: Recording, epochs: Epochs, inputs: Inputs) -> LeaveOut:
-        """Measure the correlations in one pass over time, and part the neurons by them."""
+        """Measure the correlations in one pass over time, and divide the neurons into groups."""
         times = epochs.indices()
         n_quarters = _QUARTERS if len(times) >= _LEAST_SAMPLES else 1
         quarters = np.array_split(times, n_quarters)
@@ -76,37 +83,38 @@ class LeaveOut:
 
     @property
     def n_groups(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return int(self.group.max()) + 1
 
     def members(self, g: int) -> IntArray:
-        """Neurons of a group."""
+        """Indices of the neurons in group ``g``."""
         return np.flatnonzero(self.group == g)
 
     def quarter(self, times: IntArray) -> IntArray:
-        """The quarter that each sample lies in."""
+        """Number of the quarter that contains each sample, of shape (n_times,)."""
         return np.searchsorted(self.borders, times, side="right")
 
     def weights(self, g: int, quarter: int = 0) -> NDArray[np.float64]:
-        """Matrix from standardised neurons to themselves, with group ``g`` predicted by the rest.
+        """Matrix that replaces the neurons of group ``g`` by their prediction from the others.
 
         Returns
         -------
         ndarray of shape (n_neurons, n_neurons)
-            The activity ``u`` in this quarter becomes ``u @ weights``.
+            The standardised activity ``u`` in this quarter becomes ``u @ weights``.
         """
-        left, kept = self.group == g, self.group != g
+        inside, outside = self.group == g, self.group != g
         correlation = self.correlations[quarter]
-        whole = np.eye(len(self.group))
-        whole[:, left] = 0.0
-        if kept.any():
-            among = correlation[np.ix_(kept, kept)] + _RIDGE * np.eye(int(kept.sum()))
-            whole[np.ix_(kept, left)] = np.linalg.solve(among, correlation[np.ix_(kept, left)])
-        return whole
+        weights = np.eye(len(self.group))
+        weights[:, inside] = 0.0
+        if outside.any():
+            gram = correlation[np.ix_(outside, outside)] + _RIDGE * np.eye(int(outside.sum()))
+            cross = correlation[np.ix_(outside, inside)]
+            weights[np.ix_(outside, inside)] = np.linalg.solve(gram, cross)
+        return weights
 
 
 def _products(recording: Recording, times: IntArray, inputs: Inputs) -> NDArray[np.float64]:
-    """Sum over some samples of the outer product of the standardised activity with itself."""
+    """Sum of the outer products of the standardised activity with itself over some samples."""
     n_neurons = len(inputs.mean)
     products = np.zeros((n_neurons, n_neurons))
     for start in range(0, len(times), _ROWS_AT_ONCE):
@@ -117,11 +125,13 @@ def _products(recording: Recording, times: IntArray, inputs: Inputs) -> NDArray[
 
 
 def _apart(correlation: NDArray[np.float64], n_groups: int) -> IntArray:
-    """Groups of one size in which neurons are as little correlated with each other as possible.
+    """Divide the neurons into groups of equal size with little correlation inside each group.
 
-    What a neuron shares with others is then still known to those that are kept. One neuron after
-    the other, those with most to share first, joins the group that has room and least in common
-    with it. Nothing is drawn at random: fits with different seeds leave out the same neurons.
+    If a group is left out, the signals that its neurons share with others are then still present in
+    the remaining neurons. The neurons are assigned one after the other, those with the largest
+    total squared correlation first. Each joins the group with the smallest squared correlation
+    among those that are not full. Nothing is random: fits with different seeds leave out the same
+    neurons.
     """
     n = len(correlation)
     shared = np.square(correlation)
@@ -139,7 +149,7 @@ def _apart(correlation: NDArray[np.float64], n_groups: int) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """What is read of the population without some of its neurons.
+    """Computes latents from the population without each group of neurons in turn.
 
     Parameters
     ----------
@@ -147,13 +157,14 @@ class Reader:
     decoder : Decoder
     leave_out : LeaveOut
     time_block : slice or None
-        Latents of the embedding to read.
+        Time latents of the embedding.
     patterns : Tensor of shape (n_neurons, n_patterns)
-        Directions of what the decoder misses, read as further latents; see
+        Patterns of the activity that is left over, used as further latents; see
         `xcebra.networks.left_over`.
     around : bool
-        Read the mean of this sample's latents and of those just before and just after, from other
-        samples, which averages out what the encoder gets wrong from point to point.
+        Whether to average the latents of each sample with those of the nearest windows before and
+        after that do not contain it. This reduces errors of the encoder that differ from point to
+        point.
     """
 
     encoder: Encoder
@@ -165,20 +176,32 @@ class Reader:
 
     @property
     def n_latents(self) -> int:
-        """Time latents and patterns."""
+        """Number of time latents and patterns."""
         block = self.time_block or slice(0, 0)
         return block.stop - block.start + self.patterns.shape[1]
 
     def latents(self, recording: Activity, times: IntArray) -> Float[Tensor, "group sample latent"]:
-        """Latents at some times, without each group of neurons in turn, on the encoder's device."""
+        """Compute the latents at some times without each group of neurons in turn.
+
+        Parameters
+        ----------
+        recording : Activity
+        times : ndarray of shape (n_samples,)
+            Indices of the samples.
+
+        Returns
+        -------
+        Tensor of shape (n_groups, n_samples, n_latents)
+            On the encoder's device.
+        """
         if not self.around:
             return self._at(recording, times)
         before, after = recording.epochs.neighbours(times, *reach(self.encoder, recording))
-        return sum(self._at(recording, each) for each in (before, after, times)) / 3  # type: ignore[return-value]
+        return sum(self._at(recording, t) for t in (before, after, times)) / 3  # type: ignore[return-value]
 
     @cached_property
     def _without(self) -> list[list[Tensor]]:
-        """Weights that leave out a group, by quarter and group, on the encoder's device."""
+        """Weights that leave out a group, indexed by quarter and group, on the encoder's device."""
         quarters = range(len(self.leave_out.correlations))
         groups = range(self.leave_out.n_groups)
         return [
@@ -190,24 +213,32 @@ class Reader:
         ]
 
     def _at(self, recording: Activity, times: IntArray) -> Tensor:
+        """Latents of the samples themselves, of shape (n_groups, n_samples, n_latents)."""
         encoder = self.encoder
         shape = self.leave_out.n_groups, len(times), self.n_latents
-        found = torch.zeros(shape, device=encoder.loadings.device, dtype=encoder.loadings.dtype)
-        at_once = max(1, _ROWS_AT_ONCE // encoder.window)
+        latents = torch.zeros(shape, device=encoder.loadings.device, dtype=encoder.loadings.dtype)
+        batch_size = max(1, _ROWS_AT_ONCE // encoder.window)
         quarter = self.leave_out.quarter(times)
         with torch.no_grad():
             for q in np.unique(quarter):
-                mine = np.flatnonzero(quarter == q)
-                for start in range(0, len(mine), at_once):
-                    rows = mine[start : start + at_once]
+                in_quarter = np.flatnonzero(quarter == q)
+                for start in range(0, len(in_quarter), batch_size):
+                    rows = in_quarter[start : start + batch_size]
                     x = encoder.standardised(encoder.samples(recording, times[rows]))
-                    where = torch.from_numpy(rows).to(found.device)
+                    row_index = torch.from_numpy(rows).to(latents.device)
                     for g, without in enumerate(self._without[q]):
-                        found[g, where] = self._read(x, without)
-        return found
+                        latents[g, row_index] = self._read(x, without)
+        return latents
 
     def _read(self, x: Tensor, without: Tensor) -> Tensor:
-        """Latents of standardised samples, without a group of neurons."""
+        """Latents of standardised samples, without a group of neurons.
+
+        Parameters
+        ----------
+        x : Tensor of shape (n_samples, n_neurons) or (n_samples, window, n_neurons)
+        without : Tensor of shape (n_neurons, n_neurons)
+            Weights that replace the neurons of the group; see `LeaveOut.weights`.
+        """
         encoder, block = self.encoder, self.time_block or slice(0, 0)
         embedding = encoder.network((x @ (without @ encoder.loadings)).flatten(1))
         latents = [embedding[:, block]]

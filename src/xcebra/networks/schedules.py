@@ -1,4 +1,4 @@
-"""Learning rates over the steps of a training."""
+"""Learning rates as functions of the training step."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import math
 
 
 def one_cycle(step: int, steps: int, peak: float, *, rise: float) -> float:
-    """Up to the peak over a share ``rise`` of the steps, then down a half cosine to 0.005 of it."""
-    rising = max(1, int(steps * rise))
-    if step < rising:
-        return peak * (step + 1) / rising
-    done = (step - rising) / max(1, steps - rising)
+    """Learning rate of a step in a one-cycle schedule.
+
+    It increases linearly to ``peak`` over a share ``rise`` of the steps, then decreases along a
+    half cosine to 0.005 of the peak.
+    """
+    n_rising = max(1, int(steps * rise))
+    if step < n_rising:
+        return peak * (step + 1) / n_rising
+    done = (step - n_rising) / max(1, steps - n_rising)
     return peak * (0.005 + 0.995 * 0.5 * (1 + math.cos(math.pi * done)))

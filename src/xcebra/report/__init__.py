@@ -1,4 +1,4 @@
-"""One fitted model and its map as one page that needs nothing else: no network, no other file."""
+"""Report on a fitted model and its map: one HTML page that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from xcebra.report.opinions import second_opinion
 from xcebra.report.page import escaped
 from xcebra.report.run_folder import Run
 
-_LITTLE = 0.05  # of a neuron's variance: less is too little to attribute
+# The page counts the neurons of which less than this share of the variance is explained, and says
+# that their scores should not be read. Larger values exclude more neurons; not tuned.
+_LITTLE = 0.05
 _TITLE = "Which neurons carry this behaviour?"
 _PAPER = (
     "Schneider, S., González Laiz, R., Filippova, A., Frey, M. and Mathis, M. W. (2025). "
@@ -41,7 +43,17 @@ def report_run(
     *,
     title: str | None = None,
 ) -> Path:
-    """Write the page of a run; without a map, of the default one."""
+    """Write the page of a run and return its path.
+
+    Parameters
+    ----------
+    path : path
+    run : Run
+    amap : AttributionMap, optional
+        By default, the default map is made.
+    title : str, optional
+        By default, a question with the names of the labels.
+    """
     if amap is None:
         amap = run.model.attribute(run.recording)
     source = {k: v for k, v in run.settings.as_table()["recording"].items() if k != "labels"}
@@ -73,17 +85,22 @@ def write_report(
     ----------
     path : path
     model : XCEBRA
-        Fitted.
+        A fitted model.
     amap : AttributionMap
     recording : Recording, optional
-        What the map is of; with it the page shows the map over time and the embedding.
+        The recording that the map was made from. With it the page shows the map over time and the
+        embedding.
     title : str
-    truth : mapping of str to bool array, optional
-        Known wiring, by factor.
+    truth : mapping of str to bool array of shape (n_neurons,), optional
+        Known wiring: for each factor, whether each neuron is connected to it.
     scores : mapping of str to float, optional
-        Numbers to show beside the verdict, such as an auROC.
+        Numbers to show below the verdict, such as an auROC.
     source : mapping, optional
-        Where the recording came from.
+        Where the recording came from, shown with the settings.
+
+    Returns
+    -------
+    Path
     """
     path = Path(path)
     over_time = None if recording is None else map_over_time(model, amap, recording)
@@ -93,11 +110,11 @@ def write_report(
         "embedding": None if recording is None else embedding_numbers(model, recording),
     }
     warnings = () if over_time is None else over_time.pop("warnings")
-    if "selected" in amap.made:  # maps of version 0.4.0 and earlier have not kept their warnings
+    if "selected" in amap.made:  # maps of version 0.4.0 and earlier did not store their warnings
         warnings = amap.warnings
-    told = list(dict.fromkeys(str(warning) for warning in warnings))
+    messages = list(dict.fromkeys(str(warning) for warning in warnings))
     sections = {
-        "verdict": ("Verdict", _verdict(model, amap, told, scores)),
+        "verdict": ("Verdict", _verdict(model, amap, messages, scores)),
         "map": ("Map", _map(amap)),
         "time": ("Over time", _TIME if over_time else ""),
         "embedding": ("Embedding", _EMBEDDING if recording is not None else ""),
@@ -107,16 +124,18 @@ def write_report(
         "settings": ("Settings", _settings(model, amap, source)),
         "cite": ("How to cite", _cite()),
     }
-    shown = {name: section for name, section in sections.items() if section[1]}
-    here = files("xcebra.report")
-    style, script = (here.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
-    # Inside a script element only "<" could end it.
+    sections = {name: section for name, section in sections.items() if section[1]}
+    folder = files("xcebra.report")
+    style, script = (folder.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    # Only "<" could end the script element, so it is escaped.
     data = json.dumps(numbers, separators=(",", ":")).replace("<", "\\u003c")
-    links = "".join(f'<li><a href="#{name}">{head}</a></li>' for name, (head, _) in shown.items())
+    links = "".join(
+        f'<li><a href="#{name}">{head}</a></li>' for name, (head, _) in sections.items()
+    )
     body = "".join(
         f'<section id="{name}" aria-labelledby="{name}-head"><h2 id="{name}-head">{head}</h2>'
         f"{content}</section>"
-        for name, (head, content) in shown.items()
+        for name, (head, content) in sections.items()
     )
     text = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -140,57 +159,59 @@ def _title(run: Run) -> str:
 
 
 def _verdict(
-    model: XCEBRA, amap: AttributionMap, told: list[str], scores: Mapping[str, float] | None
+    model: XCEBRA, amap: AttributionMap, messages: list[str], scores: Mapping[str, float] | None
 ) -> str:
     explained = model.variance_explained_["all"]
     low = int((explained < _LITTLE).sum())
-    found = page.verdicts(model.goodness_of_fit_, amap) + page.notes(told)
-    unread = f"; of {low} of them less than {_LITTLE:.0%}: do not read their scores"
+    text = page.verdicts(model.goodness_of_fit_, amap) + page.notes(messages)
+    unread = f"; for {low} of them it is less than {_LITTLE:.0%}: do not read their scores"
     deviance = ""
     if model.deviance_explained_ is not None:
         deviance = f" ({model.deviance_explained_.mean():.0%} of the deviance of their counts)"
     crossed, n_patterns = model.crossed_decoder_, 0
     if crossed is not None and amap.made.get("method") == "crossed-gradient":
         n_patterns = crossed.patterns.shape[1]
-    by_what = "The embedding explains"
+    predictors = "The embedding explains"
     if crossed is not None:
-        by_what = "On held-out time, the labels and the other neurons explain"
-    accounted = f" The map accounts for {n_patterns} such." if n_patterns else ""
-    found += (
-        f'<p class="soft">{by_what} '
+        predictors = "On held-out time, the labels and the other neurons explain"
+    patterns = "pattern" if n_patterns == 1 else "patterns"
+    accounted = f" The map accounts for {n_patterns} such {patterns}." if n_patterns else ""
+    text += (
+        f'<p class="soft">{predictors} '
         f"{explained.mean():.0%} of the neurons' variance{deviance}, on average"
         f"{unread if low else ''}. The largest shared pattern of activity that the embedding does "
         f"not hold has {model.left_over_:.1%} of the variance; above 3 %, a factor may lack a "
         f"latent.{accounted}</p>{_chosen(model)}"
     )
     if scores:
-        found += page.table(["measure", "value"], [[k, f"{v:.4f}"] for k, v in scores.items()])
-    return found
+        text += page.table(["measure", "value"], [[k, f"{v:.4f}"] for k, v in scores.items()])
+    return text
 
 
 def _chosen(model: XCEBRA) -> str:
-    """Settings that the fit chose from the data, in one sentence."""
-    given, config = model.get_params(deep=False), model.config_
-    if given["recipe"] == "paper" or model.crossed_decoder_ is None:
+    """Return one sentence about the settings that the fit chose from the data."""
+    params, config = model.get_params(deep=False), model.config_
+    if params["recipe"] == "paper" or model.crossed_decoder_ is None:
         return ""
-    told = []
-    if given["time_dims"] is None and given["objective"] == "contrastive":
+    choices = []
+    if params["time_dims"] is None and params["objective"] == "contrastive":
         n = config["time_dims"]
-        told.append(f"{n} time latent{'' if n == 1 else 's'}")
-    if given["window"] is None:
+        choices.append(f"{n} time latent{'' if n == 1 else 's'}")
+    if params["window"] is None:
         n = config.get("window", 1)
-        told.append(f"a window of {n} sample{'' if n == 1 else 's'}")
-    return f'<p class="soft">Chosen from the data: {" and ".join(told)}.</p>' if told else ""
+        choices.append(f"a window of {n} sample{'' if n == 1 else 's'}")
+    return f'<p class="soft">Chosen from the data: {" and ".join(choices)}.</p>' if choices else ""
 
 
 def _map(amap: AttributionMap) -> str:
-    made = amap.made
-    how = f"{made['method']}, {made['aggregate']} over {made['n_samples']:,} samples"
+    record = amap.made
+    how = f"{record['method']}, {record['aggregate']} over {record['n_samples']:,} samples"
     return (
-        f'<p class="soft">Neurons down; one score per block, then each latent; {escaped(how)}.'
-        " Each block has its own scale. Point at a cell, or move with the arrow keys; Enter sorts."
+        '<p class="soft">Each row is a neuron. The columns are one score per block, then the value '
+        f"for each latent ({escaped(how)}). Each block has its own colour scale. Point at a cell, "
+        "or move with the arrow keys; press Enter to sort the neurons by that column."
         '</p><div class="controls"><label>sort by <select id="map-order"></select></label>'
-        '<span class="scale">0 <canvas id="map-scale"></canvas> most of its block</span></div>'
+        '<span class="scale">0 <canvas id="map-scale"></canvas> largest of its block</span></div>'
         '<output class="readout" id="map-readout" aria-live="polite"></output>'
         '<figure><canvas id="map-canvas" tabindex="0" role="img" aria-describedby="map-readout" '
         f'aria-label="Attribution map of {len(amap.neuron_names)} neurons; the table of neurons '
@@ -199,17 +220,18 @@ def _map(amap: AttributionMap) -> str:
 
 
 _TIME = (
-    '<p class="soft">Score of every neuron in the order above, from the first sample to the last.'
+    '<p class="soft">The score of every neuron over time. Rows are neurons in the order of the map.'
     '</p><div class="controls"><label>block <select id="time-block"></select></label></div>'
     '<figure><canvas id="time-canvas" role="img" aria-describedby="time-readout" '
-    'aria-label="Scores over time, neurons down"></canvas></figure>'
+    'aria-label="Scores over time, one row per neuron"></canvas></figure>'
     '<label>time <input type="range" id="time-slider" min="0" step="1"></label>'
     '<output class="readout" id="time-readout" aria-live="polite"></output>'
 )
 
 _EMBEDDING = (
-    '<p class="soft">Each point is a moment. Drag to turn it, or use the arrow keys. Of more than '
-    "three latents, the three directions with most variance.</p>"
+    '<p class="soft">Each point is one sample. Drag the picture to rotate it, or use the arrow '
+    "keys. If there are more than three latents, the three directions with the largest variance "
+    "are shown.</p>"
     '<div class="controls"><label>show <select id="cloud-view"></select></label>'
     '<label>colour <select id="cloud-colour"></select></label>'
     '<span class="scale classes" id="cloud-legend"></span></div>'
@@ -219,46 +241,48 @@ _EMBEDDING = (
 
 
 def _training(model: XCEBRA) -> str:
-    found = ""
+    weight = ""
     if model.config_.get("find_weight"):
-        found = (
-            " The weight of the penalty was looked for while training, and found to be "
+        weight = (
+            " The weight of the penalty was searched for during training; the result is "
             f"{model.config_['jacobian_weight']:.3g}."
         )
     return (
-        '<p class="soft">Loss of each objective, in nats; dashed: chance, the loss of an embedding '
-        f"that never changes.{found}</p>{page.curves(training_numbers(model.history_))}"
+        '<p class="soft">Loss of each objective, in nats. The dashed line is chance, the loss of '
+        f"an embedding that never changes.{weight}</p>"
+        f"{page.curves(training_numbers(model.history_))}"
     )
 
 
 def _explained(model: XCEBRA) -> dict[str, Any]:
-    """What is explained of every neuron, on held-out time, by measure."""
-    found = {"variance": model.variance_explained_["all"]}
+    """Return the share of each neuron that is explained on held-out time, by measure."""
+    shares = {"variance": model.variance_explained_["all"]}
     if model.deviance_explained_ is not None:
-        found["deviance"] = model.deviance_explained_
-    return found
+        shares["deviance"] = model.deviance_explained_
+    return shares
 
 
 def _neurons(model: XCEBRA, amap: AttributionMap, truth: Mapping[str, Any] | None) -> str:
     tested = (
-        " Variance that only a label explains: what it adds beyond all other labels and latents, "
-        "as a share of the neuron's variance. p: of no connection to it, one neuron at a time."
+        " The variance that only a label explains is what it adds to all other labels and latents, "
+        "as a share of the neuron's variance. p is the p-value for no connection of the neuron to "
+        "the label, not corrected for the number of neurons."
         if amap.connections
         else ""
     )
     return (
-        '<p class="soft">z: how many standard deviations a score lies above the mean of all '
-        f"neurons. It ranks neurons; it is no test.{tested} A neuron of which little is explained "
-        'has no score worth reading.</p><div class="controls">'
+        '<p class="soft">z is the number of standard deviations by which a score is above the mean '
+        f"of all neurons. It ranks neurons; it is not a test.{tested} Do not read the score of a "
+        'neuron of which little is explained.</p><div class="controls">'
         '<button id="download">Download as CSV</button></div>'
         + page.ranking(amap, _explained(model), truth)
     )
 
 
 def _settings(model: XCEBRA, amap: AttributionMap, source: Mapping[str, Any] | None) -> str:
-    found = ""
+    text = ""
     if amap.made.get("basis") == "sparse" and model.mixture_:
-        found += page.mixtures(model.mixture_, len(amap.neuron_names))
+        text += page.mixtures(model.mixture_, len(amap.neuron_names))
     groups = {
         "Recording": source or {},
         "Model, as resolved": model.config_,
@@ -268,8 +292,8 @@ def _settings(model: XCEBRA, amap: AttributionMap, source: Mapping[str, Any] | N
     for title, values in groups.items():
         if values:
             rows = [[name, _plain(value)] for name, value in values.items()]
-            found += f"<details><summary>{title}</summary>{page.table(['', ''], rows)}</details>"
-    return found
+            text += f"<details><summary>{title}</summary>{page.table(['', ''], rows)}</details>"
+    return text
 
 
 def _cite() -> str:

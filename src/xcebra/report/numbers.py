@@ -1,4 +1,4 @@
-"""What a page shows, as plain numbers: the map, its course over time, the embedding, training."""
+"""Numbers that the page shows: the map, the map over time, the embedding and the training."""
 
 from __future__ import annotations
 
@@ -20,16 +20,31 @@ from xcebra.estimator import XCEBRA
 from xcebra.networks.encoder import embed
 from xcebra.plots import binned
 
-_MOST_MAPS = 3_000  # single time steps that a map over time is made from
-_MOST_POINTS = 2_000  # of the embedding
-_MOST_STEPS = 400  # of training
-_DIGITS = 5
+# Limits on the size of the page and the time to make it. Larger values show more detail; not tuned.
+_MOST_MAPS = 3_000  # samples that the map over time is made from
+_MOST_POINTS = 2_000  # points of the embedding
+_MOST_STEPS = 400  # training steps in the curves of the loss
+_DIGITS = 5  # significant digits of the numbers in the page
 
 
 def map_numbers(
     amap: AttributionMap, explained: Mapping[str, NDArray[Any]], truth: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Neurons by blocks and latents, what is explained of each, and the known wiring."""
+    """Return the scores and values of the map, what is explained, and the known wiring.
+
+    Parameters
+    ----------
+    amap : AttributionMap
+    explained : mapping of str to ndarray of shape (n_neurons,)
+        Share of each neuron that is explained, by measure.
+    truth : mapping of str to bool array of shape (n_neurons,), optional
+        Known wiring, by factor.
+
+    Returns
+    -------
+    dict
+        Plain values that JSON can hold.
+    """
     owners = {
         latent: name
         for name, block in amap.blocks.items()
@@ -42,86 +57,114 @@ def map_numbers(
             {"name": name, "block": owners[i], "values": _short(amap.values[:, i])}
             for i, name in enumerate(amap.latent_names)
         ],
-        "explained": {what: _short(shares) for what, shares in explained.items()},
+        "explained": {measure: _short(shares) for measure, shares in explained.items()},
         "truth": {name: [int(v) for v in np.asarray(t)] for name, t in (truth or {}).items()},
     }
 
 
 def _block_numbers(amap: AttributionMap, name: str) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         "name": name,
         "scores": _short(amap.block(name)),
         "z": _short(amap.z_scores(name)),
     }
-    if found := amap.connections.get(name):
-        told["tested"] = {
-            "share": _short(found.share),
-            "share low": _short(found.low),
-            "share high": _short(found.high),
-            "p": _short(found.p_values),
+    if tested := amap.connections.get(name):
+        numbers["tested"] = {
+            "share": _short(tested.share),
+            "share low": _short(tested.low),
+            "share high": _short(tested.high),
+            "p": _short(tested.p_values),
         }
     if opinion := amap.opinions.get(name):
-        told["opinion"] = {
-            each: _short(values)
-            for each, values in (
+        numbers["opinion"] = {
+            measure: _short(values)
+            for measure, values in (
                 (f"rate {opinion.rate_unit}", opinion.rate),
                 ("encoding", opinion.encoding),
                 (opinion.usual_name, opinion.usual),
             )
             if values is not None
         }
-    return told
+    return numbers
 
 
 def map_over_time(model: XCEBRA, amap: AttributionMap, recording: Recording) -> dict[str, Any]:
-    """Scores of each block in bins of time, made as the map was, and its warnings.
+    """Return the scores of each block in bins of time, and the warnings of the map.
 
-    Of a long recording, samples spread evenly over it.
+    The scores are computed with the same settings as the map. For a long recording, only every
+    n-th sample is used.
+
+    Parameters
+    ----------
+    model : XCEBRA
+        A fitted model.
+    amap : AttributionMap
+    recording : Recording
+        The recording that the map was made from.
+
+    Returns
+    -------
+    dict
+        Plain values that JSON can hold, except for ``"warnings"``, a tuple of warnings.
     """
     times = recording.epochs.indices()
     every = -(-len(times) // _MOST_MAPS)
     rows = times[::every]
-    blocks, made = list(amap.blocks), amap.made
-    block: Any = same_block(made["selected"]) if "selected" in made else None
-    if "selected" not in made and len(blocks) == 1:
+    blocks, settings = list(amap.blocks), amap.made
+    block: Any = same_block(settings["selected"]) if "selected" in settings else None
+    if "selected" not in settings and len(blocks) == 1:
         block = blocks[0]  # a map of version 0.4.0 or earlier
     with warnings.catch_warnings():
-        # The map that is shown has kept its own.
+        # The warnings of the map that is shown are stored in it.
         warnings.simplefilter("ignore", XcebraWarning)
-        found = model.attribute(
+        over_time = model.attribute(
             recording,
-            method=made["method"],
-            basis=made["basis"],
-            units=made["units"],
-            smooth=made.get("smooth"),
+            method=settings["method"],
+            basis=settings["basis"],
+            units=settings["units"],
+            smooth=settings.get("smooth"),
             block=block,
             keep_time=True,
             every=every,
         )
-    if list(found.blocks) != blocks:  # a block, which is asked for here by its latents
-        found = replace(found, blocks=dict(zip(blocks, found.blocks.values(), strict=True)))
-    assert found.steps is not None
+    if list(over_time.blocks) != blocks:  # a block that was selected here by its latents
+        renamed = dict(zip(blocks, over_time.blocks.values(), strict=True))
+        over_time = replace(over_time, blocks=renamed)
+    assert over_time.steps is not None
     scores = {}
     for name in blocks:
-        edges, means = binned(rows, found.steps.norms(found.blocks[name]))
+        edges, means = binned(rows, over_time.steps.norms(over_time.blocks[name]))
         most = float(np.nanmax(means)) or 1.0
-        # 255 is a stretch that the map leaves out.
+        # 255 marks bins without a sample of the map.
         bytes_ = np.where(np.isnan(means), 255, np.round(254 * means / most)).astype(np.uint8)
         scores[name] = {"most": most, "bytes": _base64(bytes_.T)}
     clock = recording.time
     starts = edges[:-1].astype(np.int64)
-    at = starts if clock is None else clock[np.minimum(starts, len(clock) - 1)]
+    bin_times = starts if clock is None else clock[np.minimum(starts, len(clock) - 1)]
     return {
         "blocks": scores,
         "n_bins": len(starts),
-        "at": [round(float(t), 3) for t in at],
+        "at": [round(float(t), 3) for t in bin_times],
         "unit": "sample" if clock is None else "s",
-        "warnings": found.warnings,
+        "warnings": over_time.warnings,
     }
 
 
 def embedding_numbers(model: XCEBRA, recording: Recording) -> dict[str, Any]:
-    """Points of each block and of all latents in three dimensions, and what can colour them."""
+    """Return points of the embedding in three dimensions, and values to colour them by.
+
+    Parameters
+    ----------
+    model : XCEBRA
+        A fitted model.
+    recording : Recording
+
+    Returns
+    -------
+    dict
+        Plain values that JSON can hold: the points for each block and for all latents, and the
+        colours for time and each label.
+    """
     times = recording.epochs.indices()
     rows = evenly_spaced(times, _MOST_POINTS)
     z = embed(model.encoder_, recording, rows)
@@ -137,8 +180,8 @@ def embedding_numbers(model: XCEBRA, recording: Recording) -> dict[str, Any]:
         if kind == "circular" and values.shape[1] == 2:
             values = np.arctan2(values[:, 1], values[:, 0])[:, None]
         for i in range(values.shape[1]):
-            told = name if values.shape[1] == 1 else f"{name}, column {i + 1}"
-            colours.insert(i, _colour(told, values[:, i], kind))
+            title = name if values.shape[1] == 1 else f"{name}, column {i + 1}"
+            colours.insert(i, _colour(title, values[:, i], kind))
     return {
         "n": len(rows),
         "views": {
@@ -150,7 +193,13 @@ def embedding_numbers(model: XCEBRA, recording: Recording) -> dict[str, Any]:
 
 
 def training_numbers(history: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Losses and chance levels at some of the steps."""
+    """Return losses and chance levels at evenly spaced training steps.
+
+    Parameters
+    ----------
+    history : mapping of str to ndarray of shape (n_steps,)
+        ``model.history_``.
+    """
     n = len(next(iter(history.values())))
     steps = evenly_spaced(np.arange(n), _MOST_STEPS)
     names = [key.removeprefix("loss/") for key in history if key.startswith("loss/")]
@@ -162,7 +211,7 @@ def training_numbers(history: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def _in_three(points: NDArray[Any]) -> NDArray[np.int16]:
-    """The first three principal components, scaled to fit 16 bits."""
+    """Return the first three principal components, scaled to fit 16 bits; shape (point, 3)."""
     centred = points - points.mean(axis=0)
     if centred.shape[1] > 3:
         directions = np.linalg.svd(centred, full_matrices=False)[2]
@@ -174,14 +223,14 @@ def _in_three(points: NDArray[Any]) -> NDArray[np.int16]:
 
 
 def _colour(name: str, values: NDArray[Any], kind: str) -> dict[str, Any]:
-    """A colour's place between 0 and 254 for each sample; 255 where the label is missing."""
+    """Return a number between 0 and 254 for each sample; 255 where the label is missing."""
     if kind == "discrete" or values.dtype.kind in "USO":
         missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
         classes, codes = np.unique(values[~missing], return_inverse=True)
         bytes_ = np.full(len(values), 255, np.uint8)
         bytes_[~missing] = np.minimum(codes, 254)
-        told = [str(each) for each in classes]
-        return {"name": name, "kind": "discrete", "classes": told, "bytes": _base64(bytes_)}
+        names = [str(value) for value in classes]
+        return {"name": name, "kind": "discrete", "classes": names, "bytes": _base64(bytes_)}
     numbers = values.astype(float)
     known = np.isfinite(numbers)
     low, high = (float(f(numbers[known])) if known.any() else 0.0 for f in (np.min, np.max))

@@ -1,4 +1,4 @@
-"""The page's second opinion: each label's map beside simple scores of the label alone."""
+"""The second opinion in the page: the map of each label beside scores of the label alone."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.report.page import escaped
 from xcebra.statistics.second_opinion import SecondOpinion
 
-# More would not be read; the table has all neurons.
+# Neurons that are listed as disagreeing. A longer list would not be read, and the table below it
+# has all neurons; not tuned.
 _MOST_LISTED = 8
-# Correlations from 0.5 on are commonly called large (Cohen 1988); it decides nothing but the words.
+# Correlations of 0.5 and more are commonly called large (Cohen 1988). The value only decides which
+# sentence is shown.
 _LARGE = 0.5
 _USUAL_NAMES = {
     "mean_vector_length": "mean vector length",
@@ -29,9 +31,9 @@ _INTRODUCTION = (
 
 
 def second_opinion(amap: AttributionMap) -> str:
-    """For each label a sentence on the agreement, the neurons that disagree, and a table.
+    """Return for each label a sentence on the agreement, the neurons that disagree, and a table.
 
-    Empty if the map was made without the labels.
+    The text is empty if the map was made without the labels.
     """
     if not amap.opinions:
         return ""
@@ -69,16 +71,16 @@ def _agreement(amap: AttributionMap, name: str) -> str:
 
 
 def _disagreements(amap: AttributionMap, name: str) -> str:
-    found = amap.disagreements(name)
-    if not found:
+    disagreements = amap.disagreements(name)
+    if not disagreements:
         return ""
     items = "".join(
-        f"<li><strong>{escaped(each.neuron)}</strong>: {escaped(each.meaning)}</li>"
-        for each in found[:_MOST_LISTED]
+        f"<li><strong>{escaped(item.neuron)}</strong>: {escaped(item.meaning)}</li>"
+        for item in disagreements[:_MOST_LISTED]
     )
-    more = len(found) - _MOST_LISTED
+    more = len(disagreements) - _MOST_LISTED
     rest = f"<li>and {more} more, which the table shows</li>" if more > 0 else ""
-    count = "1 neuron" if len(found) == 1 else f"{len(found)} neurons"
+    count = "1 neuron" if len(disagreements) == 1 else f"{len(disagreements)} neurons"
     return (
         '<div class="notes" role="note"><strong>'
         f"Map and encoding model disagree about {count}</strong><ul>{items}{rest}</ul></div>"
@@ -90,7 +92,7 @@ def _table(amap: AttributionMap, name: str, opinion: SecondOpinion) -> str:
     connected = amap.significant(name) if name in amap.connections else None
     columns = [("score", _numbers(scores, ".3g"))]
     if connected is not None:
-        columns.append(("called connected", ["yes" if each else "no" for each in connected]))
+        columns.append(("called connected", ["yes" if called else "no" for called in connected]))
     columns.append((f"rate {opinion.rate_unit}", _numbers(opinion.rate, ".3g")))
     if opinion.encoding is not None:
         columns.append(("encoding R²", _numbers(opinion.encoding, ".3f")))
@@ -113,5 +115,5 @@ def _table(amap: AttributionMap, name: str, opinion: SecondOpinion) -> str:
 
 
 def _numbers(values: NDArray[np.float64], digits: str) -> Sequence[str]:
-    # Without the minus of values that round to zero.
+    # The option "z" removes the minus sign of values that round to zero.
     return [format(value, f"z{digits}") for value in values.tolist()]

@@ -116,7 +116,7 @@
       const column = all[cell[1]];
       readout.textContent =
         `neuron ${map.neurons[neuron]}, ${column.title}: ${show(column.values[neuron])}` +
-        ` (place ${cell[0] + 1} of ${n}${sortedBy ? ` by ${sortedBy}` : ""})`;
+        ` (rank ${cell[0] + 1} of ${n}${sortedBy ? ` by ${sortedBy}` : ""})`;
     };
     const point = (event) => {
       const box = canvas.getBoundingClientRect();
@@ -207,10 +207,10 @@
       const scale = over.blocks[choice.value].most / 254;
       const first = [...Array(n).keys()].filter((i) => data[i * over.n_bins + t] !== 255)
         .sort((a, b) => data[b * over.n_bins + t] - data[a * over.n_bins + t]).slice(0, 5)
-        .map((i) => `${map.neurons[i]} (${show(data[i * over.n_bins + t] * scale)})`);
+        .map((i) => `${map.neurons[i]} (score ${show(data[i * over.n_bins + t] * scale)})`);
       const when = over.unit === "s" ? `${over.at[t]} s` : `sample ${over.at[t]}`;
       readout.textContent = first.length
-        ? `at ${when}, first for ${choice.value}: ${first.join(", ")}` : `at ${when}: left out`;
+        ? `at ${when}, top neurons for ${choice.value}: ${first.join(", ")}` : `at ${when}: not in the map`;
       slider.setAttribute("aria-valuetext", when);
       draw();
     };

@@ -1,4 +1,4 @@
-"""The page's parts that need no script: verdict, notes, training curves, tables, settings."""
+"""Parts of the page that need no script: verdicts, warnings, training curves and tables."""
 
 from __future__ import annotations
 
@@ -10,19 +10,27 @@ from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.attribution.sparse_basis import Mixture
 from xcebra.training.goodness_of_fit import GoodnessOfFit
 
+# Size and margins of the training curves in pixels, and the colours of their lines.
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 260, 48, 34
 _LINES = ("#1f6f8b", "#c2571a", "#7b4aa0", "#2f8f4e", "#a3261b", "#8a7a00")
 
 
 def escaped(text: Any) -> str:
-    """Text that HTML takes for text."""
+    """Return a value as text with the special characters of HTML escaped."""
     return html.escape(str(text))
 
 
 def verdicts(fits: Mapping[str, GoodnessOfFit], amap: AttributionMap) -> str:
-    """Whether each objective was learned, how sure that is, and how many neurons stand out."""
+    """Return the verdict on each objective, with its numbers and how many neurons are connected.
+
+    Parameters
+    ----------
+    fits : mapping of str to GoodnessOfFit
+        ``model.goodness_of_fit_``.
+    amap : AttributionMap
+    """
     items = []
-    # Labels first: they are what was asked for.
+    # Labels come first, because users ask about them.
     for name, fit in sorted(fits.items(), key=lambda item: item[0] == "time"):
         about = "activity that lasts, beyond the labels," if name == "time" else name
         kind, words = {
@@ -30,27 +38,28 @@ def verdicts(fits: Mapping[str, GoodnessOfFit], amap: AttributionMap) -> str:
             "no": ("no", f"No: {about} was not found in these neurons. Do not read its map."),
             "unclear": ("open", f"Unclear: it is not certain that {about} is in these neurons."),
         }[fit.verdict]
-        told = fit.explanation(about)
-        told = (told if told.startswith(about) else told[0].upper() + told[1:]) + "."
+        text = fit.explanation(about)
+        text = (text if text.startswith(about) else text[0].upper() + text[1:]) + "."
         if fit.decoding is not None:
             where = "Training" if fit.loss_p_value is None else "Held-out"
-            told += f" {where} loss {fit.loss:.2f} nats, chance {fit.chance:.2f}."
+            text += f" {where} loss {fit.loss:.2f} nats, chance {fit.chance:.2f}."
         if fit.effect is not None:
-            told += f" Effect {fit.effect:.2f}, from 0 for nothing to 1 for all."
+            text += f" Effect size {fit.effect:.2f}, from 0 (none) to 1 (largest possible)."
         if name in amap.blocks and name != "time" and fit.verdict == "yes":
-            told += (
-                f" {_sentence(amap.connections[name].in_words())} Expect 5 % false ones."
+            text += (
+                f" {_sentence(amap.connections[name].in_words())} Expect that up to 5 % of them "
+                "are false."
                 if name in amap.connections
                 else " Which neurons are connected was not tested."
             )
             agree = (amap.made.get("halves_agree") or {}).get(name)
             if agree is not None:
-                told += (
+                text += (
                     f" Rankings from two halves of the recording agree with a rank correlation of "
                     f"{agree:.2f}."
                 )
         items.append(
-            f'<li class="{kind}"><strong>{escaped(words)}</strong><br>{escaped(told)}</li>'
+            f'<li class="{kind}"><strong>{escaped(words)}</strong><br>{escaped(text)}</li>'
         )
     return f'<ul class="verdicts">{"".join(items)}</ul>'
 
@@ -59,37 +68,48 @@ def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def notes(told: Sequence[str]) -> str:
-    """Warnings in plain words; nothing if there are none."""
-    if not told:
+def notes(messages: Sequence[str]) -> str:
+    """Return the messages of warnings as a list; empty if there are none."""
+    if not messages:
         return ""
-    items = "".join(f"<li>{escaped(each)}</li>" for each in told)
+    items = "".join(f"<li>{escaped(message)}</li>" for message in messages)
     return (
         f'<div class="notes" role="note"><strong>Before you read on</strong><ul>{items}</ul></div>'
     )
 
 
-def mixtures(found: Mapping[str, Mixture], n_neurons: int) -> str:
-    """Whether the map can be told from those of correlated factors."""
+def mixtures(mixture_by_label: Mapping[str, Mixture], n_neurons: int) -> str:
+    """Return a table that says whether each label can be separated from correlated factors."""
     rows = []
-    for name, mixture in found.items():
+    for name, mixture in mixture_by_label.items():
         if mixture.trusted:
-            verdict = "yes: without a fifth of the neurons the map would be the same"
+            verdict = "yes: the map would be the same without a fifth of the neurons"
         elif mixture.found:
-            verdict = "uncertain: it rests on too few neurons"
+            verdict = "uncertain: it depends on too few neurons"
         else:
-            verdict = "no: too few neurons are unconnected to tell"
+            verdict = "no: there are too few unconnected neurons"
         seem = f"{mixture.n_unconnected} of {n_neurons}"
         rows.append([name, verdict, seem, f"{mixture.instability:.1%}"])
-    head = ["label", "verdict", "neurons that seem unconnected", "change without a fifth"]
+    head = [
+        "label",
+        "verdict",
+        "neurons that seem unconnected",
+        "change without a fifth of the neurons",
+    ]
     return "<h3>Can it be told from correlated factors?</h3>" + table(head, rows)
 
 
 def curves(numbers: Mapping[str, Any]) -> str:
-    """Losses over training with their chance levels, as one drawing."""
+    """Draw the losses over training with their chance levels, as SVG.
+
+    Parameters
+    ----------
+    numbers : mapping
+        From `training_numbers`.
+    """
     steps, losses, chances = (numbers[key] for key in ("steps", "losses", "chances"))
     values = [
-        v for group in (losses, chances) for each in group.values() for v in each if v is not None
+        v for group in (losses, chances) for curve in group.values() for v in curve if v is not None
     ]
     if not values:
         return ""
@@ -140,19 +160,31 @@ def curves(numbers: Mapping[str, Any]) -> str:
 def ranking(
     amap: AttributionMap, explained: Mapping[str, Any], truth: Mapping[str, Any] | None
 ) -> str:
-    """Every neuron with its scores and what a test found, in a table that can be sorted."""
+    """Return a table with the scores and test results of every neuron, which can be sorted.
+
+    Parameters
+    ----------
+    amap : AttributionMap
+    explained : mapping of str to ndarray of shape (n_neurons,)
+        Share of each neuron that is explained, by measure.
+    truth : mapping of str to bool array of shape (n_neurons,), optional
+        Known wiring, by factor.
+    """
     columns = []
     for name in amap.blocks:
         columns.append((f"score for {name}", name, amap.block(name), ".4g"))
         columns.append((f"z for {name}", "", amap.z_scores(name), "+.2f"))
-        if found := amap.connections.get(name):
-            columns.append((f"variance that only {name} explains", "", found.share, ".3f"))
-            columns.append((f"p for {name}", "", found.p_values, ".2g"))
-    columns += [(f"{what} explained", "", shares, ".2f") for what, shares in explained.items()]
+        if tested := amap.connections.get(name):
+            columns.append((f"variance that only {name} explains", "", tested.share, ".3f"))
+            columns.append((f"p for {name}", "", tested.p_values, ".2g"))
+    columns += [
+        (f"{measure} explained", "", shares, ".2f") for measure, shares in explained.items()
+    ]
     heads = ['<th scope="col" data-first="ascending"><button>neuron</button></th>']
-    for told, block, *_ in columns:
+    for title, block, *_ in columns:
         sorts = f' data-block="{escaped(block)}"' if block else ""
-        heads.append(f'<th scope="col" class="number"{sorts}><button>{escaped(told)}</button></th>')
+        button = f"<button>{escaped(title)}</button>"
+        heads.append(f'<th scope="col" class="number"{sorts}>{button}</th>')
     heads += [
         f'<th scope="col"><button>{escaped(name)} (truth)</button></th>' for name in truth or {}
     ]
@@ -174,8 +206,8 @@ def ranking(
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A plain table."""
-    top = "".join(f'<th scope="col">{escaped(each)}</th>' for each in head)
+    """Return a plain HTML table."""
+    top = "".join(f'<th scope="col">{escaped(title)}</th>' for title in head)
     lines = "".join(
         "<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )

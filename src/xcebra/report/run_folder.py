@@ -1,8 +1,8 @@
-"""A run: one fit from the command line, in a folder that is complete in itself.
+"""The folder of a run: one fit from the command line, with everything that it needs.
 
-The folder holds ``run.toml`` (what was asked for, enough to do it again), ``recording.npz``
-(activity and labels as they were used), ``model.safetensors``, and while it trains
-``checkpoint.safetensors``. A map, ``map.nc``, and a page, ``report.html``, join them.
+The folder contains ``run.toml`` (the settings, from which the run can be repeated),
+``recording.npz`` (activity and labels as they were used), ``model.safetensors``, and during
+training ``checkpoint.safetensors``. A map, ``map.nc``, and a page, ``report.html``, can be added.
 """
 
 from __future__ import annotations
@@ -37,14 +37,17 @@ SETTINGS, RECORDING, MODEL, CHECKPOINT, MAP, REPORT = FILES = (
     "map.nc",
     "report.html",
 )
+# Folder, inside the folder of a run, for the files of a run that is being replaced.
 _REPLACED = ".replaced"
+# Recordings with fewer samples are refused. Larger values refuse more short recordings; not tuned.
 _FEWEST_SAMPLES = 100
+# Arguments of the estimator that can be settings of a run.
 _MODEL = tuple(n for n in inspect.signature(XCEBRA).parameters if n != "progress")
 
 
 @dataclass(frozen=True)
 class Source:
-    """Which recording, and which parts of it: the arguments of `xcebra.read`."""
+    """The recording of a run and the parts that are used: the arguments of `xcebra.read`."""
 
     file: str
     labels: tuple[str, ...] = ()
@@ -55,7 +58,7 @@ class Source:
     sha256: str | None = None
 
     def read(self, circular: tuple[str, ...]) -> Recording:
-        """The recording, on one clock."""
+        """Read the recording, with activity and labels on one clock."""
         return read(
             self.file,
             neural=self.neural or None,
@@ -69,9 +72,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides what a run finds.
+    """All settings that decide the result of a run.
 
-    ``model`` are arguments of `XCEBRA`; what is not there takes its default.
+    ``model`` holds arguments of `XCEBRA`; the others have their defaults.
     """
 
     recording: Source
@@ -79,29 +82,32 @@ class Settings:
 
     @classmethod
     def load(cls, path: Path) -> Settings:
-        """Read settings, checked for names that do not exist.
+        """Read settings from a TOML file or from the folder of a run, and check their names.
 
         Raises
         ------
-        FileNotFoundError, ValueError
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            If it is not TOML, or names a setting that does not exist.
         """
         if path.is_dir():
             path = path / SETTINGS
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {str(path)!r} with settings")
         try:
-            told = tomllib.loads(path.read_text(encoding="utf-8"))
+            tables = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: is no TOML that can be read ({error})") from None
-        source, model = told.get("recording", {}), told.get("model", {})
-        known = [each.name for each in fields(Source)]
-        _known(path, "recording", source, known)
-        _known(path, "model", model, _MODEL)
+        source, model = tables.get("recording", {}), tables.get("model", {})
+        source_names = [setting.name for setting in fields(Source)]
+        _check_names(path, "recording", source, source_names)
+        _check_names(path, "model", model, _MODEL)
         lists = {n: tuple(source[n]) for n in ("labels", "neural") if n in source}
         return cls(Source(**{"file": "", **source, **lists}), model)
 
     def estimator(self, progress: bool) -> XCEBRA:
-        """The estimator, not yet fitted."""
+        """Return the estimator, not yet fitted."""
         return XCEBRA(**self.model, progress=progress)
 
     @property
@@ -112,8 +118,11 @@ class Settings:
         return tuple(name for name, kind in kinds.items() if kind == "circular")
 
     def as_table(self) -> dict[str, Any]:
-        """Plain values, without what was not said."""
-        return {"recording": _said(asdict(self.recording)), "model": _said(dict(self.model))}
+        """Return plain values, without settings that are not set."""
+        return {
+            "recording": _set_values(asdict(self.recording)),
+            "model": _set_values(dict(self.model)),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,12 +136,12 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path, device: str | None = None) -> Run:
-        """Read a run's folder; the file it was made from is not needed.
+        """Read the folder of a run; the original file of the recording is not needed.
 
         Raises
         ------
         FileNotFoundError
-            If it is no run, or one that is not finished.
+            If the folder holds no run, or one that is not finished.
         """
         if not (folder / SETTINGS).is_file():
             raise FileNotFoundError(
@@ -152,12 +161,12 @@ class Run:
 
 
 def is_finished(folder: Path, settings: Settings) -> bool:
-    """Whether a folder holds this run, complete.
+    """Whether a folder holds a finished run with these settings.
 
     Raises
     ------
     ValueError
-        If the folder holds another run, or something else.
+        If the folder holds a run with other settings, or other files.
     """
     if not folder.exists():
         return False
@@ -185,12 +194,26 @@ def is_finished(folder: Path, settings: Settings) -> bool:
 def make_run(
     settings: Settings, folder: Path, *, progress: bool = False, overwrite: bool = False
 ) -> Run:
-    """Fit as the settings say, or go on with a run that was stopped.
+    """Fit with these settings, or continue a run that was interrupted.
+
+    Parameters
+    ----------
+    settings : Settings
+    folder : Path
+        Folder for the run.
+    progress : bool
+        Whether to show a progress bar.
+    overwrite : bool
+        Whether to replace another run in the folder.
+
+    Returns
+    -------
+    Run
 
     Raises
     ------
     KeyboardInterrupt
-        If it was asked to stop; what is done is kept, and the same call goes on.
+        After Ctrl-C. The training so far is kept, and the same call continues it.
     """
     settings = _with_digest(settings)
     replacing = overwrite and _holds_run(folder)
@@ -206,10 +229,10 @@ def make_run(
             f"from{bins}",
             ("bin_size",) if bins else (),
         )
-    there, begun = folder.is_dir(), not replacing and (folder / SETTINGS).is_file()
+    existed, begun = folder.is_dir(), not replacing and (folder / SETTINGS).is_file()
     folder.mkdir(parents=True, exist_ok=True)
     if replacing:
-        # Away, and back again if there is no run to take its place.
+        # The old run is moved away, and moved back if the new one fails.
         _move(folder, folder / _REPLACED)
     try:
         _write_settings(folder, settings)
@@ -219,12 +242,12 @@ def make_run(
                 recording, label=list(settings.recording.labels), checkpoint=folder / CHECKPOINT
             )
     except (ValueError, TypeError):
-        # Settings that do not fit the recording: nothing half-made stays.
+        # The settings do not fit the recording: remove the files of the new run.
         if not begun:
             _clear(folder)
         if replacing:
             _move(folder / _REPLACED, folder)
-        if not there:
+        if not existed:
             folder.rmdir()
         raise
     model.save(folder / MODEL)
@@ -242,7 +265,7 @@ def _holds_run(folder: Path) -> bool:
     Raises
     ------
     ValueError
-        If what looks like one is somebody else's.
+        If the folder holds a ``run.toml`` that was not written by this package.
     """
     if not (folder / SETTINGS).is_file():
         return False
@@ -270,7 +293,7 @@ def _clear(folder: Path) -> None:
 
 @contextmanager
 def _stopping() -> Iterator[None]:
-    """Ctrl-C ends a fit here, with its checkpoint written, and not with half a model."""
+    """Raise KeyboardInterrupt if a fit was interrupted, after its checkpoint was written."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", InterruptedFitWarning)
         try:
@@ -280,12 +303,12 @@ def _stopping() -> Iterator[None]:
 
 
 def _with_digest(settings: Settings) -> Settings:
-    """Settings that know the recording's bytes.
+    """Return settings that include the digest of the recording's file.
 
     Raises
     ------
     ValueError
-        If they were made with other bytes.
+        If the settings already have another digest.
     """
     source = settings.recording
     if not source.file:
@@ -294,20 +317,20 @@ def _with_digest(settings: Settings) -> Settings:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if source.sha256 not in (None, found):
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if source.sha256 not in (None, digest):
         raise InputError(
             f"{path}: has changed since these settings were written; name it on the command line "
             "to fit it as it is now"
         )
-    known = Source(**{**asdict(source), "file": str(path.resolve()), "sha256": found})
-    return Settings(known, settings.model)
+    source = Source(**{**asdict(source), "file": str(path.resolve()), "sha256": digest})
+    return Settings(source, settings.model)
 
 
 def _write_settings(folder: Path, settings: Settings, model: XCEBRA | None = None) -> None:
     table = settings.as_table()
     if model is not None:
-        table["resolved"] = _said(model.config_)
+        table["resolved"] = _set_values(model.config_)
         table["made_with"] = {
             **made_with(),
             "python": platform.python_version(),
@@ -317,21 +340,22 @@ def _write_settings(folder: Path, settings: Settings, model: XCEBRA | None = Non
         partial.write_text(tomli_w.dumps(table), encoding="utf-8")
 
 
-def _said(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Without None, which TOML does not know, and without empty lists."""
-    found = {}
+def _set_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values without None, which TOML does not have, and without empty lists."""
+    present = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            value = _said(value)
+            value = _set_values(value)
         elif isinstance(value, tuple):
             value = list(value)
         if value is not None and value not in ([], {}):
-            found[str(name)] = value
-    return found
+            present[str(name)] = value
+    return present
 
 
-def _known(path: Path, section: str, given: Mapping[str, Any], names: Any) -> None:
-    for name in given:
+def _check_names(path: Path, section: str, settings: Mapping[str, Any], names: Any) -> None:
+    """Raise an error if a setting does not exist."""
+    for name in settings:
         if name not in names:
             near = get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(names)}"

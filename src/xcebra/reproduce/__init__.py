@@ -1,4 +1,7 @@
-"""The paper's tables and figures, and harder ones, as specifications run by one sweep."""
+"""The paper's tables and figures, harder tables, and the benchmark on real recordings.
+
+Each table or figure is a list of work items, which `xcebra.sweep.sweep` runs.
+"""
 
 from __future__ import annotations
 

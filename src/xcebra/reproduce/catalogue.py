@@ -1,4 +1,4 @@
-"""Which pieces of work each table and figure is made of, in full and in little."""
+"""The work items of each table and figure, at full size and in a quick version."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ Item = (
 )
 
 HYBRID = Training("hybrid contrastive")
-# Maps of four hundred cells are made on this many samples: ablation would take an hour on all.
+# Number of samples for the maps of 400 simulated cells. More samples are slower: feature ablation
+# on all of them would take about an hour.
 CELL_SAMPLES = 2_000
 
 
@@ -36,8 +37,38 @@ CELL_SAMPLES = 2_000
 class Scale:
     """How much of an experiment to run.
 
-    ``datasets`` are seeds of recordings; ``few`` those of the parts that are told with fewer.
-    ``n_steps`` and ``training_steps`` make recordings and fits shorter, for a look or for tests.
+    Parameters
+    ----------
+    dims : tuple of int
+        Numbers of latents of the synthetic recordings.
+    datasets : tuple of int
+        Seeds of the recordings.
+    few : tuple of int
+        Seeds of the recordings in the parts that use fewer recordings.
+    n_steps : int
+        Time steps of the synthetic recordings.
+    training_steps : int or None
+        Training steps of each fit; None is the default of the recipe.
+    lengths : tuple of int
+        Numbers of time steps to compare.
+    batches : tuple of int
+        Batch sizes to compare.
+    embedding_dims : tuple of int
+        Numbers of latents of models with one block.
+    grid : tuple of int
+        Numbers of latents of each block of the hybrid models.
+    n_seeds : int
+        Fits of the same data with different seeds.
+    n_cells : int
+        Simulated cells of each kind.
+    cell_steps : int
+        Time steps of the recordings of simulated cells.
+    noises : tuple of float
+        Noise levels to compare, in standard deviations of each cell.
+    widths : tuple of int
+        Numbers of network outputs at which maps are timed.
+    real : RealScale
+        How much of the benchmark on real recordings to run.
     """
 
     dims: tuple[int, ...] = (4, 5, 6, 7, 8, 9)
@@ -57,7 +88,7 @@ class Scale:
     real: RealScale = field(default_factory=RealScale)
 
     def shorten(self, item: Item) -> Item:
-        """The same work with this scale's lengths."""
+        """Return the item with the recording length and training steps of this scale."""
         if isinstance(item, Timing):
             return item
         data: Any = item.data
@@ -90,23 +121,23 @@ QUICK = Scale(
 
 
 def table1(scale: Scale) -> list[Item]:
-    """Three trainings, with and without penalty; the factor attributed is observed."""
+    """Three trainings, with and without penalty; the attributed factor is observed."""
     main = [("hybrid contrastive", True), ("supervised", True), ("supervised", False)]
     others = [(kind, penalty) for kind in TRAININGS for penalty in (True, False)]
-    order = main + [each for each in others if each not in main]
-    found = []
+    order = main + [pair for pair in others if pair not in main]
+    items = []
     for kind, penalty in order:
         seeds = scale.datasets if (kind, penalty) in main else scale.few
-        found += [
+        items += [
             Fit(Data(d - 2, seed=seed), Training(kind, penalty))
             for seed in seeds
             for d in scale.dims
         ]
-    return _all(found, scale)
+    return _all(items, scale)
 
 
 def table2(scale: Scale) -> list[Item]:
-    """The factor attributed is the one that is not observed."""
+    """Hybrid training with and without penalty; the attributed factor is not observed."""
     return _all(
         [
             Fit(Data(2, d - 2, "z1", seed=seed), Training("hybrid contrastive", penalty))
@@ -119,14 +150,14 @@ def table2(scale: Scale) -> list[Item]:
 
 
 def latents(scale: Scale) -> list[Item]:
-    """auROC against latents, time steps, negatives and steps of training; the embedding itself."""
-    found: list[Item] = [*table1(replace(scale, few=()))]
-    found += _all([Fit(Data(12, seed=seed), HYBRID) for seed in scale.few], scale)
-    found += _all(
+    """auROC by number of latents, time steps, negatives and training steps; the embedding."""
+    items: list[Item] = [*table1(replace(scale, few=()))]
+    items += _all([Fit(Data(12, seed=seed), HYBRID) for seed in scale.few], scale)
+    items += _all(
         [Fit(Data(4, n_steps=n, seed=seed), HYBRID) for seed in scale.few for n in scale.lengths],
         scale,
     )
-    found += _all(
+    items += _all(
         [
             Fit(Data(4, seed=seed), replace(HYBRID, batch_size=n))
             for seed in scale.few
@@ -134,7 +165,7 @@ def latents(scale: Scale) -> list[Item]:
         ],
         scale,
     )
-    found += _all(
+    items += _all(
         [
             Portrait(Data(4, seed=seed), Training("hybrid contrastive", penalty), 20)
             for seed in scale.few
@@ -142,31 +173,39 @@ def latents(scale: Scale) -> list[Item]:
         ],
         scale,
     )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(items))
 
 
 def dimensions(scale: Scale) -> list[Item]:
-    """Consistency between seeds, and auROC, against the latents given: the data has 3 + 3."""
+    """Consistency between seeds, and auROC, by number of latents; the data has 3 + 3 factors."""
     data = Data(3, 3)
-    found: list[Item] = []
+    items: list[Item] = []
     for n in scale.embedding_dims:
-        found.append(Consistency(data, Training("time contrastive", time_dims=n), scale.n_seeds))
+        items.append(Consistency(data, Training("time contrastive", time_dims=n), scale.n_seeds))
         label = Training("supervised contrastive", label_dims=n)
-        found.append(Consistency(data, label, scale.n_seeds))
-    found += [
+        items.append(Consistency(data, label, scale.n_seeds))
+    items += [
         Consistency(data, replace(HYBRID, label_dims=a, time_dims=b), scale.n_seeds)
         for a in scale.grid
         for b in scale.grid
     ]
-    return _all(found, scale)
+    return _all(items, scale)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One of the harder recordings, and what it changes of the first of them.
+    """One recording of the harder table.
 
-    ``d`` latents in all, two of which are z2; ``extra`` is how many latents more than there are the
-    model is given for the factor that is not observed.
+    Parameters
+    ----------
+    name : str
+        Name in the table.
+    changes : mapping
+        Arguments of `Data` that differ from the first recording of the table.
+    d : int
+        Total number of latents in the data; two of them are z2.
+    extra : int
+        Number of time latents of the model minus the width of the factor that is not observed.
     """
 
     name: str
@@ -175,23 +214,24 @@ class Case:
     extra: int = 0
 
     def data(self, observed: str, seed: int = 0) -> Data:
-        """The recording with z2 observed, or with z1 observed and z2 latent."""
+        """Return the recording with z2 observed, or with z1 observed and z2 latent."""
         n_hidden, n_observed = (self.d - 2, 2) if observed == "z2" else (2, self.d - 2)
         return Data(n_hidden, n_observed, observed, seed=seed, **self.changes)
 
     def fit(self, observed: str, seed: int = 0) -> Fit:
-        """The fit with z2 observed, or with z1 observed and z2 latent."""
+        """Return the fit with z2 observed, or with z1 observed and z2 latent."""
         data = self.data(observed, seed)
         time_dims = data.n_hidden + self.extra if self.extra else None
         return Fit(data, replace(HYBRID, time_dims=time_dims), HARD_SAMPLES)
 
     def items(self, observed: str, seed: int = 0) -> list[Item]:
-        """The fit; with z2 observed also the ordinary encoding model, which needs it."""
+        """Return the fit and, if z2 is observed, the encoding model, which needs the label z2."""
         fit = self.fit(observed, seed)
         return [fit, Encoding(self.data(observed, seed))] if observed == "z2" else [fit]
 
 
-# Maps of the harder recordings are made on fewer samples, to keep the table cheap to run.
+# Number of samples for the maps of the harder recordings. It is smaller than for the other tables,
+# so that the table takes less time to run; not tuned.
 HARD_SAMPLES = 2_000
 
 HARD: tuple[Case, ...] = (
@@ -214,32 +254,33 @@ HARD: tuple[Case, ...] = (
 
 
 def hard(scale: Scale) -> list[Item]:
-    """Correlated, noisy, counted, short, wide and sparse recordings; z2 observed or not."""
-    found: list[Item] = []
+    """All harder recordings, with z2 observed and with z2 latent."""
+    items: list[Item] = []
     for seed in scale.few:
         for case in HARD:
-            found += [*case.items("z2", seed), *case.items("z1", seed)]
-    return _all(found, scale)
+            items += [*case.items("z2", seed), *case.items("z1", seed)]
+    return _all(items, scale)
 
 
 def table3(scale: Scale) -> list[Item]:
     """Three trainings on simulated cells, with and without penalty; decoding; several labels."""
     inits = range(scale.n_seeds)
-    found: list[Item] = [_cell_fit(kind, p, seed=s) for s in inits for kind, p in _CELL_TRAININGS]
-    found += [
+    items: list[Item] = [_cell_fit(kind, p, seed=s) for s in inits for kind, p in _CELL_TRAININGS]
+    items += [
         Decoding(Cells(), replace(HYBRID, seed=seed), share) for seed in inits for share in _SHARES
     ]
-    found += [SeveralLabels(Cells(seed=seed), Training("several labels")) for seed in scale.few]
-    found += [Simpler(Cells(seed=seed)) for seed in scale.few]
-    return _all(found, scale)
+    items += [SeveralLabels(Cells(seed=seed), Training("several labels")) for seed in scale.few]
+    items += [Simpler(Cells(seed=seed)) for seed in scale.few]
+    return _all(items, scale)
 
 
-# Of a recording, what is learned from before the fifth that comes next is decoded.
+# Shares of the recording that the model is fitted to; the fifth of the recording that follows is
+# decoded.
 _SHARES = (0.4, 0.6, 0.8)
 
 
 def noise(scale: Scale) -> list[Item]:
-    """Table 3 with Gaussian noise of several sizes, in units of each cell's spread."""
+    """Table 3 with Gaussian noise of several sizes, in standard deviations of each cell."""
     return _all(
         [
             _cell_fit(kind, penalty, level, seed)
@@ -252,32 +293,32 @@ def noise(scale: Scale) -> list[Item]:
 
 
 def cell_types(scale: Scale) -> list[Item]:
-    """One fit to simulated cells, looked at from all sides."""
+    """One fit to simulated cells, with everything that its figure and table show."""
     return _all([CellTypes(Cells(), HYBRID, 20)], scale)
 
 
 def timing(scale: Scale) -> list[Item]:
-    """Fits to simulated cells, and maps beside those of other packages, one at a time."""
-    found: list[Item] = [Timing(method, width) for width in scale.widths for method in COMPARED]
-    found += [
+    """Fits to simulated cells, and maps compared with other packages, run one at a time."""
+    items: list[Item] = [Timing(method, width) for width in scale.widths for method in COMPARED]
+    items += [
         FitTiming(Cells(), Training(kind, penalty, seed=seed))
         for seed in range(scale.n_seeds)
         for kind, penalty in _CELL_TRAININGS
     ]
-    return _all(found, scale)
+    return _all(items, scale)
 
 
 def grid_cells(scale: Scale, data: GridCells) -> list[Item]:
-    """Three trainings on real grid cells and their controls; what a figure shows; decoding."""
-    found: list[Item] = [GridPortrait(data, HYBRID), Decoding(data, HYBRID)]
-    found += [Fit(data, Training(kind), CELL_SAMPLES) for kind in reversed(TRAININGS)]
-    return _all(found, scale)
+    """Three trainings on real grid cells and their controls, the figure, and decoding."""
+    items: list[Item] = [GridPortrait(data, HYBRID), Decoding(data, HYBRID)]
+    items += [Fit(data, Training(kind), CELL_SAMPLES) for kind in reversed(TRAININGS)]
+    return _all(items, scale)
 
 
-# The one that counts first.
+# Trainings with penalty come first, and the hybrid training before the others.
 _CELL_TRAININGS = sorted(
     ((kind, penalty) for kind in TRAININGS for penalty in (False, True)),
-    key=lambda each: (not each[1], -TRAININGS.index(each[0])),
+    key=lambda pair: (not pair[1], -TRAININGS.index(pair[0])),
 )
 
 
@@ -286,7 +327,7 @@ def _cell_fit(kind: str, penalty: bool, level: float = 0.0, seed: int = 0) -> Fi
 
 
 def record(scale: Scale) -> list[Item]:
-    """The paper's own recipe at its full size, once."""
+    """One fit with the paper's own recipe at its full size."""
     return _all([Fit(Data(4), Training("hybrid contrastive", recipe="paper"))], scale)
 
 
@@ -303,10 +344,10 @@ EXPERIMENTS: dict[str, Callable[[Scale], list[Item]]] = {
     "cell-types": cell_types,
     "timing": timing,
 }
-# What is measured is time: nothing runs beside it unless it is asked for.
+# These experiments measure time, so their items run one at a time unless ``jobs`` says otherwise.
 ALONE = ("timing",)
 
 
 def _all(items: Sequence[Item], scale: Scale) -> list[Item]:
-    """Items with the scale's lengths; those that become the same are done once."""
+    """Apply the lengths of the scale to the items, and remove duplicates."""
     return list(dict.fromkeys(scale.shorten(item) for item in items))

@@ -1,4 +1,4 @@
-"""Figures of simulated cells: noise, and one fit from all sides."""
+"""Figures of simulated cells and of real grid cells."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# By hand: drawings in three dimensions confuse the layout that adapts.
+# Fixed margins, because constrained layout does not work well with 3D axes.
 _MARGINS = {"left": 0.09, "right": 0.98, "top": 0.92, "bottom": 0.08}
 _COLOURS = {"place": "#1f6f8b", "grid": "#2f8f4e", "head-direction": "#c2571a", "speed": "0.5"}
 
 
 def noise(rows: Sequence[Row]) -> dict[str, Figure]:
-    """auROC of position against noise, a panel for each training, a line for each method."""
+    """auROC of position by noise level; one panel per training and one line per method."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(
@@ -36,11 +36,13 @@ def noise(rows: Sequence[Row]) -> dict[str, Figure]:
             ax = axes[row, column]
             group = of_training(cell_fits(rows), kind, penalty)
             for i, name in enumerate(MAPS):
-                values = [over_inits(cell_fits(group, noise=at), name, "entries") for at in levels]
-                known = [(at, v) for at, v in enumerate(values) if v is not None]
+                values = [
+                    over_inits(cell_fits(group, noise=level), name, "entries") for level in levels
+                ]
+                known = [(place, v) for place, v in enumerate(values) if v is not None]
                 if not known:
                     continue
-                places = [at for at, _ in known]
+                places = [place for place, _ in known]
                 ours = name.startswith("decoder")
                 ax.plot(
                     places,
@@ -68,56 +70,56 @@ def noise(rows: Sequence[Row]) -> dict[str, Figure]:
 
 
 def cell_types(rows: Sequence[Row]) -> dict[str, Figure]:
-    """The path, the embedding, the map over time, scores by kind of cell, and training."""
+    """The positions, the embedding, the training curve, the map over time and the scores."""
     import matplotlib.pyplot as plt
 
     if not rows:
         return {}
-    found = rows[0]["found"]
+    results = rows[0]["found"]
     figure = plt.figure(figsize=(13, 8))
     grid = figure.add_gridspec(2, 12, hspace=0.35, wspace=1.6, **_MARGINS)
-    _places(figure.add_subplot(grid[0, 0:3]), found["behaviour"])
-    for at, (name, title) in enumerate((("label", "position's block"), ("time", "time block"))):
-        where = grid[0, 3 + 3 * at : 6 + 3 * at]
-        _cloud(figure.add_subplot(where, projection="3d"), found, name, title)
-    _training(figure.add_subplot(grid[0, 9:12]), found["over_training"])
-    _over_time(figure.add_subplot(grid[1, 0:6]), found)
-    for at, name in enumerate(found["z_scores"]):
-        ax = figure.add_subplot(grid[1, 6 + 3 * at : 9 + 3 * at])
-        _by_kind(ax, found["kinds"], found["z_scores"][name], TITLES[name])
+    _places(figure.add_subplot(grid[0, 0:3]), results["behaviour"])
+    for panel, (name, title) in enumerate((("label", "position's block"), ("time", "time block"))):
+        location = grid[0, 3 + 3 * panel : 6 + 3 * panel]
+        _cloud(figure.add_subplot(location, projection="3d"), results, name, title)
+    _training(figure.add_subplot(grid[0, 9:12]), results["over_training"])
+    _over_time(figure.add_subplot(grid[1, 0:6]), results)
+    for panel, name in enumerate(results["z_scores"]):
+        ax = figure.add_subplot(grid[1, 6 + 3 * panel : 9 + 3 * panel])
+        _by_kind(ax, results["kinds"], results["z_scores"][name], TITLES[name])
     return {"cell-types": figure}
 
 
 def grid_cells(rows: Sequence[Row]) -> dict[str, Figure]:
-    """Rate maps, the path, the embedding, the map over time, and attribution by grid score."""
+    """Rate maps, the path, the embedding, the map over time, and scores by grid score."""
     import matplotlib.pyplot as plt
 
     portraits = [row["found"] for row in rows if row["kind"] == "GridPortrait"]
     if not portraits:
         return {}
-    found = portraits[0]
+    portrait = portraits[0]
     figure = plt.figure(figsize=(14, 11))
     grid = figure.add_gridspec(
         3, 12, height_ratios=(1, 1.5, 1.5), hspace=0.35, wspace=1.4, **_MARGINS
     )
-    for at, (name, told) in enumerate(found["rate_maps"].items()):
-        ax = figure.add_subplot(grid[0, 2 * at : 2 * at + 2])
-        ax.imshow(_image(told), cmap="inferno", origin="lower", interpolation="nearest")
-        ax.set_title(f"{name}\ngrid score {told['grid_score']:.2f}", fontsize="small")
+    for panel, (name, rate_map) in enumerate(portrait["rate_maps"].items()):
+        ax = figure.add_subplot(grid[0, 2 * panel : 2 * panel + 2])
+        ax.imshow(_image(rate_map), cmap="inferno", origin="lower", interpolation="nearest")
+        ax.set_title(f"{name}\ngrid score {rate_map['grid_score']:.2f}", fontsize="small")
         ax.set_axis_off()
-    _path(figure.add_subplot(grid[1, 0:3]), found["behaviour"])
-    _headings(figure.add_subplot(grid[1, 3:6], projection="polar"), found["behaviour"])
-    for at, (name, title) in enumerate((("label", "position's block"), ("time", "time block"))):
-        where = grid[1, 6 + 3 * at : 9 + 3 * at]
-        _cloud(figure.add_subplot(where, projection="3d"), found, name, title)
+    _path(figure.add_subplot(grid[1, 0:3]), portrait["behaviour"])
+    _headings(figure.add_subplot(grid[1, 3:6], projection="polar"), portrait["behaviour"])
+    for panel, (name, title) in enumerate((("label", "position's block"), ("time", "time block"))):
+        location = grid[1, 6 + 3 * panel : 9 + 3 * panel]
+        _cloud(figure.add_subplot(location, projection="3d"), portrait, name, title)
     ax = figure.add_subplot(grid[2, 0:5])
-    ax.imshow(_image(found["over_time"]), aspect="auto", cmap="magma", interpolation="nearest")
-    first = int(np.sum(found["real"]))
+    ax.imshow(_image(portrait["over_time"]), aspect="auto", cmap="magma", interpolation="nearest")
+    first = int(np.sum(portrait["real"]))
     ax.axhline(first - 0.5, color="white", lw=0.8)
     ax.set_yticks([first / 2, 1.5 * first], ["cells", "controls"], rotation=90, va="center")
     ax.set(title="map of position over time (decoder gradient)", xlabel="time", xticks=[])
-    for at, name in enumerate(found["z_scores"]):
-        _scatter(figure.add_subplot(grid[2, 6 + 3 * at : 9 + 3 * at]), found, name)
+    for panel, name in enumerate(portrait["z_scores"]):
+        _scatter(figure.add_subplot(grid[2, 6 + 3 * panel : 9 + 3 * panel]), portrait, name)
     return {"grid-cells": figure}
 
 
@@ -127,21 +129,21 @@ def _headings(ax: Any, behaviour: Mapping[str, Any]) -> None:
     ax.set(title="heading", xticklabels=[], yticklabels=[])
 
 
-def _scatter(ax: Axes, found: Mapping[str, Any], name: str) -> None:
-    real, grid = np.array(found["real"]), np.array(found["grid_score"])
-    score = np.array(found["z_scores"][name])
+def _scatter(ax: Axes, portrait: Mapping[str, Any], name: str) -> None:
+    real, grid = np.array(portrait["real"]), np.array(portrait["grid_score"])
+    score = np.array(portrait["z_scores"][name])
     known = grid > UNKNOWN
     for chosen, colour, label in ((real, "#2f8f4e", "cells"), (~real, "0.6", "controls")):
-        both = chosen & known
-        ax.plot(grid[both], score[both], ".", color=colour, label=label)
+        selected = chosen & known
+        ax.plot(grid[selected], score[selected], ".", color=colour, label=label)
     ax.set(xlabel="grid score", ylabel="score for position (z)")
     ax.set_title(TITLES[name], fontsize="medium")
     ax.legend(frameon=False, fontsize="small")
     plain(ax)
 
 
-def _image(told: Mapping[str, Any]) -> Any:
-    return np.frombuffer(base64.b64decode(told["bytes"]), np.uint8).reshape(told["shape"])
+def _image(image: Mapping[str, Any]) -> Any:
+    return np.frombuffer(base64.b64decode(image["bytes"]), np.uint8).reshape(image["shape"])
 
 
 def _path(ax: Axes, behaviour: Mapping[str, Any]) -> None:
@@ -162,31 +164,31 @@ def _places(ax: Axes, behaviour: Mapping[str, Any]) -> None:
 
 
 def _colours(position: Any) -> Any:
-    """A colour for each place: redder to the right, bluer to the top."""
-    x, y = ((each - each.min()) / np.ptp(each) for each in position.T)
+    """Return an RGB colour for each position: more red to the right, more blue to the top."""
+    x, y = ((column - column.min()) / np.ptp(column) for column in position.T)
     return np.column_stack([x, 0.3 + 0.4 * (1 - x), y])
 
 
-def _cloud(ax: Any, found: Mapping[str, Any], name: str, title: str) -> None:
-    points = np.array(found["embedding"][name])
-    colours = _colours(np.array(found["behaviour"]["position"]))
+def _cloud(ax: Any, results: Mapping[str, Any], name: str, title: str) -> None:
+    points = np.array(results["embedding"][name])
+    colours = _colours(np.array(results["behaviour"]["position"]))
     ax.scatter(*points.T, c=colours, s=4, depthshade=False)
     ax.set_title(f"{title}\ncoloured by place", fontsize="medium", y=1.06)
     ax.set(xticklabels=[], yticklabels=[], zticklabels=[])
     ax.set_box_aspect(None, zoom=1.1)
 
 
-def _training(ax: Axes, over: Mapping[str, Any]) -> None:
-    ax.plot(over["steps"], 100 * np.array(over["auroc"]), color="C3")
+def _training(ax: Axes, curves: Mapping[str, Any]) -> None:
+    ax.plot(curves["steps"], 100 * np.array(curves["auroc"]), color="C3")
     ax.set_title("auROC of position (%)\nover training, inverted gradient", fontsize="medium")
     ax.set_xlabel("step")
     ax.set_ylim(top=100.05)
     plain(ax)
 
 
-def _over_time(ax: Axes, found: Mapping[str, Any]) -> None:
-    ax.imshow(_image(found["over_time"]), aspect="auto", cmap="magma", interpolation="nearest")
-    kinds = np.array(found["kinds"])
+def _over_time(ax: Axes, results: Mapping[str, Any]) -> None:
+    ax.imshow(_image(results["over_time"]), aspect="auto", cmap="magma", interpolation="nearest")
+    kinds = np.array(results["kinds"])
     names = list(dict.fromkeys(kinds))
     middles = [float(np.flatnonzero(kinds == name).mean()) for name in names]
     ax.set_yticks(middles, [name.replace("-", "\n") for name in names])
@@ -196,13 +198,13 @@ def _over_time(ax: Axes, found: Mapping[str, Any]) -> None:
 
 
 def _by_kind(ax: Axes, kinds: Sequence[str], scores: Sequence[float], title: str) -> None:
-    every, values = np.array(kinds), np.array(scores)
+    all_kinds, values = np.array(kinds), np.array(scores)
     names = list(dict.fromkeys(kinds))
     rng = np.random.default_rng(0)
-    for at, name in enumerate(names):
-        own = values[every == name]
-        aside = at + rng.uniform(-0.25, 0.25, size=len(own))
-        ax.plot(aside, own, ".", ms=4, color=_COLOURS.get(name, "0.5"))
+    for i, name in enumerate(names):
+        group = values[all_kinds == name]
+        x = i + rng.uniform(-0.25, 0.25, size=len(group))
+        ax.plot(x, group, ".", ms=4, color=_COLOURS.get(name, "0.5"))
     ax.axhline(0, color="0.7", lw=0.8)
     ax.set_xticks(range(len(names)), [name.replace("-", "\n") for name in names])
     ax.set_ylabel("score for position (z)")
@@ -211,6 +213,6 @@ def _by_kind(ax: Axes, kinds: Sequence[str], scores: Sequence[float], title: str
 
 
 def plain(ax: Axes) -> None:
-    """Leave out the frame above and to the right."""
+    """Hide the top and the right spine."""
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)

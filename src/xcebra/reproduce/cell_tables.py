@@ -1,4 +1,4 @@
-"""Tables of simulated cells: Table 3, noise, what it takes."""
+"""Tables of simulated cells and of real grid cells: Table 3, noise, timing, cell types."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _COLUMNS = [(kind, penalty) for kind in paper.TRAININGS for penalty in (False, T
 def table3(rows: Sequence[Row]) -> list[Table]:
     """Position by training and method, then several labels in one model, then decoding."""
     fits = cell_fits(rows, noise=0.0)
-    found = [
+    tables = [
         _by_training(fits, score, unit)
         for score, unit in (("entries", "entry by entry"), ("neurons", "one score per neuron"))
     ]
-    return [*found, _several_labels(rows), _decoding(rows)]
+    return [*tables, _several_labels(rows), _decoding(rows)]
 
 
 def noise(rows: Sequence[Row]) -> list[Table]:
-    """auROC of position against noise, for every training with its penalty."""
+    """auROC of position by noise level, one table for each training, with and without penalty."""
     levels = sorted({row["item"]["data"]["noise"] for row in cell_fits(rows)})
     tables = []
     for kind, penalty in _COLUMNS:
@@ -39,10 +39,10 @@ def noise(rows: Sequence[Row]) -> list[Table]:
             cells = []
             for level in levels:
                 value = over_inits(cell_fits(group, noise=level), name, "entries")
-                cells.append("" if value is None else _plain(value))
+                cells.append("" if value is None else _mean_and_interval(value))
             lines.append((TITLES[name], *cells))
         if group:
-            title = f"auROC of position against noise, {kind}, {_told(penalty)}"
+            title = f"auROC of position against noise, {kind}, {_penalty_text(penalty)}"
             columns = ("attribution", *(f"{level:g} s.d." for level in levels))
             note = "Per cent, entry by entry, with the 95 % interval over re-initialisations."
             tables.append(Table(title, columns, tuple(lines), (note,)))
@@ -50,7 +50,7 @@ def noise(rows: Sequence[Row]) -> list[Table]:
 
 
 def timing(rows: Sequence[Row]) -> list[Table]:
-    """Seconds of fits and their maps beside the paper's, and of maps beside other packages."""
+    """Seconds of fits and maps, compared with the paper and with other packages."""
     timed = [row for row in rows if row["kind"] == "FitTiming"]
     lines = []
     for kind, penalty in _COLUMNS:
@@ -61,11 +61,11 @@ def timing(rows: Sequence[Row]) -> list[Table]:
             maps = {name: [row["found"]["map_s"][name] for row in group] for name in TIMED_MAPS}
             lines.append(
                 (
-                    f"{kind}, {_told(penalty)}",
+                    f"{kind}, {_penalty_text(penalty)}",
                     str(paper.WIDTHS[kind]),
-                    _middle(fits, 0),
+                    _median_and_range(fits, 0),
                     str(paper.FIT_SECONDS[kind, penalty]),
-                    *(_middle(each, 1) for each in maps.values()),
+                    *(_median_and_range(seconds, 1) for seconds in maps.values()),
                     str(paper.MAP_SECONDS["inverted-gradient", kind, penalty]),
                     ", ".join(map(str, threads)),
                     str(len(group)),
@@ -90,13 +90,13 @@ def timing(rows: Sequence[Row]) -> list[Table]:
 
 
 def cell_types(rows: Sequence[Row]) -> list[Table]:
-    """Scores for position by kind of cell, beside what each cell's own tuning says."""
+    """Scores for position and classical tuning scores, by kind of cell."""
     tables = []
     for row in rows:
-        found = row["found"]
-        kinds = np.array(found["kinds"])
-        columns = {**{f"z, {TITLES[k]}": v for k, v in found["z_scores"].items()}}
-        columns |= found["classical"]
+        results = row["found"]
+        kinds = np.array(results["kinds"])
+        columns = {**{f"z, {TITLES[k]}": v for k, v in results["z_scores"].items()}}
+        columns |= results["classical"]
         lines = []
         for kind in dict.fromkeys(kinds):
             cells = []
@@ -118,16 +118,16 @@ def cell_types(rows: Sequence[Row]) -> list[Table]:
 
 
 def grid_cells(rows: Sequence[Row]) -> list[Table]:
-    """Real cells against their controls, by training and method; what position can be decoded."""
+    """auROC of real cells against their controls, by training and method, and decoding."""
     fits = [row for row in rows if row["kind"] == "Fit"]
     lines = []
     for name in MAPS:
         cells = [TITLES[name]]
         for kind in paper.TRAININGS:
-            found = [r["found"]["maps"][name] for r in of_training(fits, kind, True)]
+            map_scores = [r["found"]["maps"][name] for r in of_training(fits, kind, True)]
             cells.append(
-                f"{100 * found[0]['entries']:.1f} / {100 * found[0]['neurons']:.1f}"
-                if found
+                f"{100 * map_scores[0]['entries']:.1f} / {100 * map_scores[0]['neurons']:.1f}"
+                if map_scores
                 else ""
             )
         lines.append(tuple(cells))
@@ -149,16 +149,16 @@ def grid_cells(rows: Sequence[Row]) -> list[Table]:
 
 
 def cell_fits(rows: Sequence[Row], noise: float | None = None) -> list[Row]:
-    """Fits to simulated cells, with noise of one size or of any."""
+    """Fits to simulated cells; all noise levels if ``noise`` is None."""
     fits = [row for row in rows if row["kind"] == "Fit" and "n_cells" in row["item"]["data"]]
     return [row for row in fits if noise is None or row["item"]["data"]["noise"] == noise]
 
 
 def over_inits(rows: Sequence[Row], name: str, score: str) -> Interval | None:
-    """Mean of a map's score, with its interval over re-initialisations."""
-    found = [row["found"]["maps"][name][score] for row in rows]
+    """Mean of a map's score and its interval over re-initialisations; None without rows."""
+    scores = [row["found"]["maps"][name][score] for row in rows]
     seeds = [row["item"]["training"]["seed"] for row in rows]
-    return interval(found, seeds) if found else None
+    return interval(scores, seeds) if scores else None
 
 
 def _by_training(fits: Sequence[Row], score: str, unit: str) -> Table:
@@ -176,7 +176,7 @@ def _by_training(fits: Sequence[Row], score: str, unit: str) -> Table:
         lines.append(tuple(cells))
     return Table(
         f"Table 3: auROC of position in simulated cells, {unit}",
-        ("attribution", *(f"{kind}, {_told(p)}" for kind, p in _COLUMNS)),
+        ("attribution", *(f"{kind}, {_penalty_text(p)}" for kind, p in _COLUMNS)),
         tuple(lines),
         ("Per cent, mean over n re-initialisations with the 95 % bootstrap interval.",),
     )
@@ -190,8 +190,8 @@ def _several_labels(rows: Sequence[Row]) -> Table:
         for name in names:
             cells = []
             for label in LABELS:
-                each = [row["found"]["maps"][name][label]["neurons"] for row in chosen]
-                cells.append(per_cent(interval(each, seeds)) if each else "")
+                scores = [row["found"]["maps"][name][label]["neurons"] for row in chosen]
+                cells.append(per_cent(interval(scores, seeds)) if scores else "")
             lines.append((TITLES.get(name, f"{name[0].upper()}{name[1:]}"), *cells))
     return Table(
         "One model with a block for each label, and simpler ways: auROC, one score per neuron",
@@ -208,9 +208,9 @@ def _several_labels(rows: Sequence[Row]) -> Table:
 def _decoding(rows: Sequence[Row]) -> Table:
     chosen = [row["found"] for row in rows if row["kind"] == "Decoding"]
     lines = [
-        (title, f"{np.mean(found):.3f} ({min(found):.3f} to {max(found):.3f})", str(len(found)))
+        (title, f"{np.mean(scores):.3f} ({min(scores):.3f} to {max(scores):.3f})", str(len(scores)))
         for title, key in (("20 nearest neighbours", "nearest"), ("linear", "linear"))
-        if (found := [each[key] for each in chosen])
+        if (scores := [result[key] for result in chosen])
     ]
     return Table(
         "Position decoded from its block on a fifth of the time, after fitting to all before it",
@@ -224,7 +224,7 @@ def _map_times(rows: Sequence[Row]) -> Table:
     widths = sorted({width for _, width in timed})
     lines = []
     for method in COMPARED:
-        # Of a bare network, the inverse is the paper's.
+        # For a bare network, the inverted gradient is the paper's.
         title = TITLES.get(f"{method}, plain", TITLES[method])
         cells = [_timed(timed.get((method, width))) for width in widths]
         theirs = ", ".join(f"{paper.MAP_SECONDS[method, kind, True]:g}" for kind in paper.WIDTHS)
@@ -249,21 +249,21 @@ def _map_times(rows: Sequence[Row]) -> Table:
 def _timed(row: Any) -> str:
     if row is None:
         return ""
-    found = row["found"]
-    if "peer_s" not in found:
-        return f"{found['ours_s']:.2f}"
-    return f"{found['ours_s']:.2f} / {found['peer_s']:.1f} ({found['ratio']:.0f}x)"
+    result = row["found"]
+    if "peer_s" not in result:
+        return f"{result['ours_s']:.2f}"
+    return f"{result['ours_s']:.2f} / {result['peer_s']:.1f} ({result['ratio']:.0f}x)"
 
 
-def _middle(seconds: Sequence[float], digits: int) -> str:
+def _median_and_range(seconds: Sequence[float], digits: int) -> str:
     return (
         f"{np.median(seconds):.{digits}f} ({min(seconds):.{digits}f} to {max(seconds):.{digits}f})"
     )
 
 
-def _told(penalty: bool) -> str:
+def _penalty_text(penalty: bool) -> str:
     return "penalty" if penalty else "none"
 
 
-def _plain(value: Interval) -> str:
+def _mean_and_interval(value: Interval) -> str:
     return f"{100 * value.mean:.1f} [{100 * value.low:.1f}, {100 * value.high:.1f}]"

@@ -1,4 +1,4 @@
-"""Pieces of work on simulated cells that have no twin among those on synthetic factors."""
+"""Work items on simulated cells and on real grid cells, and how they are measured."""
 
 from __future__ import annotations
 
@@ -41,29 +41,34 @@ from xcebra.statistics.tuning_scores import (
 )
 
 LABELS = ("position", "heading", "speed")
-# Maps of several labels: the default, and the paper's.
+# Maps of the model with several labels: ours, and the paper's.
 COMPARED_MAPS = ("decoder-gradient, sparse", "inverted-gradient", "inverted-gradient, plain")
-# What simpler ways go by.
+# Names of the simpler methods.
 SIMPLER = (
     "encoding model, gradient",
     "encoding model, variance explained",
     "principal components, no label",
 )
-_READ = 0.2
+# Share of the recording that is decoded: the fifth that follows the samples used for the fit.
+_DECODED_SHARE = 0.2
+# Neighbours of the decoder. More neighbours give smoother predictions; not tuned.
 _NEIGHBOURS = 20
+# Time latents of the model with several labels; not tuned.
 _TIME_DIMS = 4
-_POINTS = 800
-_BINS = 150
+# Points of the embedding, bins of time and rate maps in a figure. They limit the size of a row.
+_N_POINTS = 800
+_N_BINS = 150
 _SHOWN_MAPS = 6
-# Stands for a grid score that a map does not have; scores lie between -2 and 2.
+# Stands for a grid score that cannot be computed. Real scores lie between -2 and 2.
 UNKNOWN = -9.0
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """Position read from the embedding on time that comes after all that was learned from.
+    """Position decoded from the embedding, on samples after those that the model is fitted to.
 
-    Learned from is the first ``share`` of the recording; read is the fifth that comes after it.
+    The model is fitted to the first ``share`` of the recording. Position is decoded on the fifth of
+    the recording that follows.
     """
 
     data: Cells | GridCells
@@ -81,14 +86,14 @@ class SeveralLabels:
 
 @dataclass(frozen=True)
 class Simpler:
-    """What can be had without an encoder: neurons regressed on each label alone, or no label."""
+    """Simpler methods without a trained encoder: encoding models and principal components."""
 
     data: Cells
 
 
 @dataclass(frozen=True)
 class CellTypes:
-    """One fit: its map over time, scores by kind of cell, embedding, and course of training."""
+    """One fit: its map over time, scores by kind of cell, embedding and training curve."""
 
     data: Cells
     training: Training
@@ -97,7 +102,7 @@ class CellTypes:
 
 @dataclass(frozen=True)
 class GridPortrait:
-    """One fit to real grid cells and their controls, and what a figure shows of it."""
+    """One fit to real grid cells and their controls, with the data of its figure."""
 
     data: GridCells
     training: Training
@@ -107,7 +112,7 @@ class GridPortrait:
 def _(item: Decoding) -> dict[str, Any]:
     recording = item.data.make()
     times = recording.epochs.indices()
-    first, last = (round(share * len(times)) for share in (item.share, item.share + _READ))
+    first, last = (round(share * len(times)) for share in (item.share, item.share + _DECODED_SHARE))
     early, late = times[:first], times[first:last]
     cut = int(late[0])
     epochs = [(a, min(b, cut)) for a, b in recording.epochs.pairs() if a < cut]
@@ -136,8 +141,8 @@ def _(item: SeveralLabels) -> dict[str, Any]:
     with without_caveats():
         model.fit(recording, label=list(LABELS))
         seconds = time.perf_counter() - started
-        shown = recording.neural[samples_of(recording)]
-        maps = {name: model.attribute(shown, **MAPS[name]) for name in COMPARED_MAPS}
+        neural = recording.neural[samples_of(recording)]
+        maps = {name: model.attribute(neural, **MAPS[name]) for name in COMPARED_MAPS}
     return {
         "fit_seconds": round(seconds, 2),
         "learned": {name: fit.learned for name, fit in model.goodness_of_fit_.items()},
@@ -151,17 +156,18 @@ def _(item: SeveralLabels) -> dict[str, Any]:
 @measure.register
 def _(item: Simpler) -> dict[str, Any]:
     recording = item.data.make()
-    # How much of each neuron lies in the components that encoders read: no label has a part in it.
+    # Share of each neuron's variance in the principal components that encoders receive. It does not
+    # depend on any label.
     inputs = Inputs.measure(recording, recording.epochs, project=True)
-    within = np.square(inputs.loadings).sum(axis=1)
-    found: dict[str, Any] = {name: {} for name in SIMPLER}
+    explained_by_components = np.square(inputs.loadings).sum(axis=1)
+    map_scores: dict[str, Any] = {name: {} for name in SIMPLER}
     for label in LABELS:
         truth = recording.ground_truth[label]
         amap, explained = encoding_map(recording, recording.labels[label], samples_of(recording))
-        ways = zip(SIMPLER, (amap.block("label"), explained, within), strict=True)
+        ways = zip(SIMPLER, (amap.block("label"), explained, explained_by_components), strict=True)
         for name, score in ways:
-            found[name][label] = {"neurons": float(roc_auc_score(truth, score))}
-    return {"maps": found}
+            map_scores[name][label] = {"neurons": float(roc_auc_score(truth, score))}
+    return {"maps": map_scores}
 
 
 @measure.register
@@ -176,19 +182,19 @@ def _(item: CellTypes) -> dict[str, Any]:
         )
         inverted = model.attribute(recording, block="label", **MAPS["inverted-gradient"])
         final = copy.deepcopy(model.encoder_.state_dict())
-        over: dict[str, list[float]] = {"steps": [], "auroc": []}
+        curves: dict[str, list[float]] = {"steps": [], "auroc": []}
         for step, state in weights.items():
             model.encoder_.load_state_dict(state)
             early = model.attribute(
                 recording.neural[samples], block="label", **MAPS["inverted-gradient, plain"]
             )
-            over["steps"].append(step)
-            over["auroc"].append(auroc(early, truth, block="label", score="block"))
+            curves["steps"].append(step)
+            curves["auroc"].append(auroc(early, truth, block="label", score="block"))
         model.encoder_.load_state_dict(final)
     return {
         "kinds": [name.rsplit(" ", 1)[0] for name in recording.neuron_names],
-        **_seen(model, recording, default, inverted),
-        "over_training": over,
+        **_figure_data(model, recording, default, inverted),
+        "over_training": curves,
         "classical": _classical(recording),
     }
 
@@ -211,7 +217,7 @@ def _(item: GridPortrait) -> dict[str, Any]:
     return {
         "real": real.tolist(),
         "grid_score": rounded(np.nan_to_num(gridness, nan=UNKNOWN)),
-        **_seen(model, recording, default, inverted),
+        **_figure_data(model, recording, default, inverted),
         "rate_maps": {
             recording.neuron_names[i]: {
                 **_pixels(np.nan_to_num(maps.rates[i])),
@@ -222,31 +228,31 @@ def _(item: GridPortrait) -> dict[str, Any]:
     }
 
 
-def _seen(
+def _figure_data(
     model: XCEBRA, recording: Recording, default: AttributionMap, inverted: AttributionMap
 ) -> dict[str, Any]:
-    """Scores, the map over time, the embedding and the behaviour, small enough to keep."""
+    """Scores, the map over time, the embedding and the behaviour, in the size of a figure."""
     assert default.steps is not None
     _, means = binned(default.steps.times, default.steps.norms(default.blocks["label"]))
-    some = samples_of(recording, _POINTS)
-    z = embed(model.encoder_, recording, some)
+    samples = samples_of(recording, _N_POINTS)
+    z = embed(model.encoder_, recording, samples)
     return {
         "z_scores": {
             "decoder-gradient, sparse": rounded(default.z_scores("label")),
             "inverted-gradient": rounded(inverted.z_scores("label")),
         },
-        "over_time": _pixels(_narrowed(np.nan_to_num(means))),
+        "over_time": _pixels(_coarser_bins(np.nan_to_num(means))),
         "embedding": {
             name: rounded(PCA(min(3, block.stop - block.start)).fit_transform(z[:, block]))
             for name, block in model.blocks_.items()
         },
-        "behaviour": {name: rounded(recording.labels[name][some]) for name in LABELS},
+        "behaviour": {name: rounded(recording.labels[name][samples]) for name in LABELS},
     }
 
 
 def _classical(recording: Any) -> dict[str, list[float]]:
-    """What a single cell's tuning says, for each cell."""
-    # Differences of Gaussians fall below zero, which no rate does.
+    """Classical tuning scores of each cell."""
+    # The simulated activity can be negative (differences of Gaussians), but rates cannot.
     x = np.maximum(recording.neural.astype(np.float64), 0.0)
     maps = rate_maps(x, recording.labels["position"])
     return {
@@ -257,14 +263,14 @@ def _classical(recording: Any) -> dict[str, list[float]]:
     }
 
 
-def _narrowed(means: NDArray[Any]) -> NDArray[Any]:
-    """Fewer bins of time, (bin, neuron)."""
-    n = min(_BINS, len(means))
+def _coarser_bins(means: NDArray[Any]) -> NDArray[Any]:
+    """Average over time bins, to at most `_N_BINS` of them; the result is (bin, neuron)."""
+    n = min(_N_BINS, len(means))
     return np.array([part.mean(axis=0) for part in np.array_split(means, n)])
 
 
 def _pixels(values: NDArray[Any]) -> dict[str, Any]:
-    """Values as bytes from 0 to their largest, neurons down, time across."""
-    most = float(values.max())
-    whole = np.round(255 * values.T / (most or 1.0)).astype(np.uint8)
-    return {"shape": list(whole.shape), "bytes": base64.b64encode(whole.tobytes()).decode()}
+    """Transpose an array and scale it to bytes between 0 (for 0) and 255 (for the maximum)."""
+    largest = float(values.max())
+    pixels = np.round(255 * values.T / (largest or 1.0)).astype(np.uint8)
+    return {"shape": list(pixels.shape), "bytes": base64.b64encode(pixels.tobytes()).decode()}

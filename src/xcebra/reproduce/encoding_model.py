@@ -1,4 +1,4 @@
-"""The ordinary encoding model: each neuron regressed on the label alone, without latents."""
+"""The ordinary encoding model: each neuron is regressed on the label alone, without latents."""
 
 from __future__ import annotations
 
@@ -17,52 +17,67 @@ from xcebra.networks.encoder import Inputs
 from xcebra.networks.jacobian import jacobian
 from xcebra.training.settings import HELD_OUT, RECIPES
 
+# Samples for which the Jacobian is computed together. More samples need more memory.
 _ROWS_AT_ONCE = 2048
 
 
 def encoding_map(
     recording: Recording, label: NDArray[Any], samples: IntArray, seed: int = 0
 ) -> tuple[AttributionMap, NDArray[np.float64]]:
-    """How each neuron's expected activity moves with the label.
+    """How much each neuron's expected activity changes with the label.
 
-    The network is that of our decoder, with the same steps and early stopping, so that nothing but
-    what it is regressed on sets the two apart.
+    The network, its training steps and its early stopping are those of our decoder. The two differ
+    only in their inputs: the label here, the latents there.
+
+    Parameters
+    ----------
+    recording : Recording
+    label : ndarray of shape (n_times, n_columns)
+    samples : ndarray of int of shape (n_samples,)
+        Samples over which the map is averaged.
+    seed : int
+        Seed of the network.
 
     Returns
     -------
     AttributionMap
-        Time mean of the absolute derivative by each column of the standardised label.
+        Mean over samples of the absolute derivative with respect to each column of the
+        standardised label.
     ndarray of shape (n_neurons,)
-        Share of each neuron's held-out variance that the label explains.
+        Share of each neuron's variance that the label explains on held-out time.
     """
     recipe = RECIPES["xcebra"]
     training, held_out = recording.epochs.split(HELD_OUT)
-    stop_by, judge = held_out.split(0.5)
+    validation, test = held_out.split(0.5)
     inputs = Inputs.measure(recording, training, project=recipe.project)
-    known = label[training.indices()]
-    points = torch.tensor((label - known.mean(axis=0)) / known.std(axis=0), dtype=torch.float32)
+    training_label = label[training.indices()]
+    points = torch.tensor(
+        (label - training_label.mean(axis=0)) / training_label.std(axis=0), dtype=torch.float32
+    )
 
-    def at(times: IntArray, epochs: Epochs) -> Tensor:
+    def label_points(times: IntArray, epochs: Epochs) -> Tensor:
         return points[torch.from_numpy(times)]
 
     config = DecoderConfig(
         recipe.decoder_steps, min(1024, training.size), recipe.decoder_learning_rate, seed
     )
-    decoder = fit_regression(at, inputs, recording, training, stop_by, config)
-    judged = judge.indices()
+    decoder = fit_regression(label_points, inputs, recording, training, validation, config)
+    test_times = test.indices()
     with torch.no_grad():
-        x = (torch.from_numpy(recording.rows(judged)) - decoder.mean) * decoder.reciprocal
-        missed = (x - decoder.standardised(points[torch.from_numpy(judged)])).square().mean(dim=0)
+        x = (torch.from_numpy(recording.rows(test_times)) - decoder.mean) * decoder.reciprocal
+        error = (
+            (x - decoder.standardised(points[torch.from_numpy(test_times)])).square().mean(dim=0)
+        )
         variance = x.var(dim=0, correction=0)
         varies = variance > 0
-        share = 1 - missed / torch.where(varies, variance, 1.0)
+        share = 1 - error / torch.where(varies, variance, 1.0)
         explained = torch.where(varies, share, 0.0).double().numpy()
         total = torch.zeros(recording.n_neurons, points.shape[1], dtype=torch.float64)
         norms = torch.zeros(recording.n_neurons, dtype=torch.float64)
         for part in points[torch.from_numpy(samples)].split(_ROWS_AT_ONCE):
-            moved = (decoder.loadings @ jacobian(decoder.network, part)).double()
-            total += moved.abs().sum(dim=0)
-            norms += moved.norm(dim=2).sum(dim=0)
+            derivative = (decoder.loadings @ jacobian(decoder.network, part)).double()
+            total += derivative.abs().sum(dim=0)
+            norms += derivative.norm(dim=2).sum(dim=0)
     amap = AttributionMap(
         total.numpy() / len(samples),
         {"label": norms.numpy() / len(samples)},

@@ -1,4 +1,4 @@
-"""Significance of the encoding model: encoding strength against circular shifts of the activity."""
+"""Significance of encoding strength, by comparison with circular shifts of the activity."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from scipy.stats import false_discovery_control
 from xcebra.data.labels import Label
 from xcebra.statistics.encoding_strength import encoding_strength
 
+# Number of circular shifts. More shifts give more precise p-values and take longer; not tuned.
 N_SHIFTS = 99
-# Shifted copies that are regressed together: they share the regressors, and the memory is small.
+# Number of shifted copies that are regressed together. They share the regressors, which saves time;
+# more copies need more memory.
 _AT_ONCE = 11
 
 
@@ -22,7 +24,7 @@ def encoding_p_values(
     n_shifts: int = N_SHIFTS,
     seed: int = 0,
 ) -> NDArray[np.float64]:
-    """Probability of each neuron's encoding strength if it had nothing to do with the label.
+    """P-value of each neuron's encoding strength, if its activity were unrelated to the label.
 
     Parameters
     ----------
@@ -31,13 +33,16 @@ def encoding_p_values(
     times : ndarray of int
         Samples to use; the activity at these samples is shifted circularly among them.
     n_shifts : int
+        Number of circular shifts.
     seed : int
+        Seed of the shifts.
 
     Returns
     -------
     ndarray of shape (n_neurons,)
-        Ranks among the shifts of all neurons together, each in units of its own shifts, so that
-        p-values can be smaller than one over the number of shifts.
+        Each neuron's strengths are standardised by the mean and standard deviation of its own
+        shifts, then ranked among the shifts of all neurons. Because the shifts are pooled, p-values
+        can be smaller than one over the number of shifts.
     """
     rows = times[label.valid[times]]
     rng = np.random.default_rng(seed)
@@ -48,17 +53,17 @@ def encoding_p_values(
     nulls = []
     for part in np.array_split(shifts, -(-n_shifts // _AT_ONCE)):
         copies = [np.roll(activity[rows], shift, axis=0) for shift in part]
-        wide = x[:, : len(part) * n_neurons]
-        wide[rows] = np.concatenate(copies, axis=1)
-        nulls.append(encoding_strength(wide, label, rows).reshape(len(part), n_neurons))
+        shifted = x[:, : len(part) * n_neurons]
+        shifted[rows] = np.concatenate(copies, axis=1)
+        nulls.append(encoding_strength(shifted, label, rows).reshape(len(part), n_neurons))
     null = np.concatenate(nulls)
-    centre, spread = null.mean(axis=0), null.std(axis=0, ddof=1)
-    varies = spread > 0
-    unit = np.where(varies, spread, 1.0)
-    pool = np.sort(((null - centre) / unit)[:, varies].ravel())
-    observed = (encoding_strength(activity, label, rows) - centre) / unit
-    beaten = len(pool) - np.searchsorted(pool, observed)
-    return np.where(varies, (1 + beaten) / (1 + len(pool)), 1.0)
+    centre, scale = null.mean(axis=0), null.std(axis=0, ddof=1)
+    varies = scale > 0
+    divisor = np.where(varies, scale, 1.0)
+    pool = np.sort(((null - centre) / divisor)[:, varies].ravel())
+    observed = (encoding_strength(activity, label, rows) - centre) / divisor
+    n_larger = len(pool) - np.searchsorted(pool, observed)
+    return np.where(varies, (1 + n_larger) / (1 + len(pool)), 1.0)
 
 
 def encoding_significant(
@@ -69,6 +74,22 @@ def encoding_significant(
     alpha: float = 0.05,
     seed: int = 0,
 ) -> NDArray[np.bool_]:
-    """Neurons whose encoding strength is significant, by Benjamini and Hochberg's procedure."""
+    """Neurons whose encoding strength is significant, by Benjamini and Hochberg's procedure.
+
+    Parameters
+    ----------
+    activity : ndarray of shape (n_times, n_neurons)
+    label : Label
+    times : ndarray of int
+        Samples to use.
+    alpha : float
+        False discovery rate.
+    seed : int
+        Seed of the circular shifts.
+
+    Returns
+    -------
+    ndarray of bool of shape (n_neurons,)
+    """
     p_values = encoding_p_values(activity, label, times, seed=seed)
     return np.asarray(false_discovery_control(p_values) <= alpha)

@@ -1,4 +1,4 @@
-"""Pieces of work: a recording, a training, and what is measured of it."""
+"""Work items on synthetic recordings: a recording, a training, and what is measured."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from xcebra.reproduce.encoding_model import encoding_map
 from xcebra.reproduce.sources import FACTOR, Data, Source
 from xcebra.selection import affine, consistency
 
-# Maps are made on this many samples, spread evenly, or on all of a shorter recording.
+# Maps use this many evenly spaced samples, or all samples of a shorter recording. More samples take
+# longer; not tuned.
 SAMPLES = 10_000
+# Number of points of an embedding in a figure. It limits the size of a row.
 SHOWN = 300
 
-# By name, how each map is made; what is not said is the estimator's default. The inverted gradient
-# has the sparse basis and is smoothed by default; plain, it is the paper's. What tells how the
-# encoder reads is in the label basis.
+# Arguments of `XCEBRA.attribute` for each map, by name; arguments that are not listed have their
+# defaults. By default, the inverted gradient uses the sparse basis and smoothing; "plain" is the
+# inverted gradient of the paper. Methods that explain the encoder itself use the label basis.
 MAPS: dict[str, dict[str, Any]] = {
     "feature-ablation": {"method": "feature-ablation"},
     "shap-shuffled": {"method": "shap-shuffled"},
@@ -48,7 +50,11 @@ AGGREGATES = ("mean", "median", "max")
 
 @dataclass(frozen=True)
 class Training:
-    """How an encoder is trained; None leaves a setting to the recipe, or to the data's widths."""
+    """How an encoder is trained.
+
+    None leaves a setting to the recipe; for ``label_dims`` and ``time_dims``, None uses the widths
+    of the factors in the data.
+    """
 
     kind: str
     penalty: bool = True
@@ -60,7 +66,7 @@ class Training:
     seed: int = 0
 
     def model(self, data: Source) -> XCEBRA:
-        """The estimator, not yet fitted."""
+        """Return the estimator, not yet fitted."""
         settings: dict[str, Any] = {
             "batch_size": self.batch_size,
             "steps": self.steps,
@@ -80,7 +86,7 @@ class Training:
         return XCEBRA(label_dims, self.time_dims or data.n_hidden, **settings)
 
     def fit(self, data: Source, recording: Recording, **options: Any) -> XCEBRA:
-        """The estimator, fitted."""
+        """Return the fitted estimator."""
         label = None if self.kind == "time contrastive" else recording.labels[data.observed]
         epochs = recording.epochs.pairs()
         return self.model(data).fit(recording.neural, label, epochs=epochs, **options)
@@ -88,7 +94,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Fit:
-    """One fit, and all maps of it."""
+    """One fit with all its maps."""
 
     data: Source
     training: Training
@@ -97,7 +103,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Encoding:
-    """An ordinary encoding model: each neuron regressed on the label alone."""
+    """An ordinary encoding model: each neuron is regressed on the label alone."""
 
     data: Data
 
@@ -113,7 +119,7 @@ class Consistency:
 
 @dataclass(frozen=True)
 class Portrait:
-    """One fit, looked at while it trains, and its embedding."""
+    """One fit, its maps during training (every ``every`` steps), and its embedding."""
 
     data: Data
     training: Training
@@ -122,7 +128,7 @@ class Portrait:
 
 @singledispatch
 def measure(item: Any) -> dict[str, Any]:
-    """Do one piece of work: from its specification to plain numbers."""
+    """Run one work item and return its results as plain numbers, lists and dicts."""
     raise InputTypeError(f"there is no such work as {item!r}")
 
 
@@ -160,7 +166,7 @@ def _(item: Encoding) -> dict[str, Any]:
 @measure.register
 def _(item: Consistency) -> dict[str, Any]:
     recording = item.data.make()
-    shown = recording.neural[samples_of(recording)]
+    neural = recording.neural[samples_of(recording)]
     models, maps = [], []
     for seed in range(item.n_seeds):
         training = replace(item.training, seed=item.training.seed + seed)
@@ -169,15 +175,15 @@ def _(item: Consistency) -> dict[str, Any]:
             block = _block(item.data, models[-1])
             if block is not None:
                 truth = recording.ground_truth[FACTOR]
-                found = {
-                    name: scores(models[-1].attribute(shown, **MAPS[name]), truth, block)
+                map_scores = {
+                    name: scores(models[-1].attribute(neural, **MAPS[name]), truth, block)
                     for name in AGGREGATED
                 }
-                maps.append(found)
+                maps.append(map_scores)
     return {
         "consistency": {
             name: [float(v) for v in table[~np.eye(len(table), dtype=bool)]]
-            for name, table in consistency(models, shown).items()
+            for name, table in consistency(models, neural).items()
         },
         "maps": maps,
     }
@@ -189,27 +195,29 @@ def _(item: Portrait) -> dict[str, Any]:
     with without_caveats():
         model, weights = watched_fit(item.training, item.data, recording, item.every)
         samples = samples_of(recording)
-        shown = recording.neural[samples]
+        neural = recording.neural[samples]
         block = _block(item.data, model)
         assert block is not None
-        over: dict[str, list[float]] = {"steps": [], "auroc": [], "r2": []}
+        curves: dict[str, list[float]] = {"steps": [], "auroc": [], "r2": []}
         label = recording.labels[item.data.observed][samples]
         final = copy.deepcopy(model.encoder_.state_dict())
         for step, state in weights.items():
             model.encoder_.load_state_dict(state)
-            plain = model.attribute(shown, **MAPS["inverted-gradient, plain"])
-            over["steps"].append(step)
+            plain = model.attribute(neural, **MAPS["inverted-gradient, plain"])
+            curves["steps"].append(step)
             truth = recording.ground_truth[FACTOR]
-            over["auroc"].append(scores(plain, truth, block)["entries"])
-            over["r2"].append(_affine_fit(model.transform(shown)[:, model.blocks_["label"]], label))
+            curves["auroc"].append(scores(plain, truth, block)["entries"])
+            curves["r2"].append(
+                _affine_fit(model.transform(neural)[:, model.blocks_["label"]], label)
+            )
         model.encoder_.load_state_dict(final)
     latents = np.concatenate(list(recording.latents.values()), axis=1)[samples]
-    embedding = model.transform(shown)
+    embedding = model.transform(neural)
     rows = np.linspace(0, len(samples) - 1, SHOWN).astype(int)
     return {
-        "over_training": over,
+        "over_training": curves,
         "latents": rounded(latents[rows, :3]),
-        "activity": rounded(shown[rows, :3]),
+        "activity": rounded(neural[rows, :3]),
         "embedding": rounded(embedding[rows, :3]),
         "aligned": rounded(affine(embedding, latents)[rows, :3]),
     }
@@ -218,34 +226,34 @@ def _(item: Portrait) -> dict[str, Any]:
 def watched_fit(
     training: Training, data: Source, recording: Recording, every: int
 ) -> tuple[XCEBRA, dict[int, Any]]:
-    """A fit, and the encoder's weights at the first step and every so many."""
+    """Fit, and keep the encoder's weights at the first step and at every ``every``-th step."""
     weights: dict[int, Any] = {}
 
-    def look(step: int, encoder: torch.nn.Module) -> None:
+    def keep_weights(step: int, encoder: torch.nn.Module) -> None:
         if step == 1 or step % every == 0:
             weights[step] = copy.deepcopy(encoder.state_dict())
 
-    return training.fit(data, recording, callback=look), weights
+    return training.fit(data, recording, callback=keep_weights), weights
 
 
 def _block(data: Source, model: XCEBRA) -> str | None:
-    """The block that stands for the factor; None if it has no block of its own."""
+    """Return the block of the factor, or None if the factor has no block of its own."""
     if data.observed == data.factor:
         return "label" if "label" in model.blocks_ else None
     return "time" if "label" in model.blocks_ and "time" in model.blocks_ else None
 
 
-def samples_of(recording: Recording, most: int = SAMPLES) -> NDArray[np.int64]:
-    """So many samples spread evenly over a recording's epochs."""
+def samples_of(recording: Recording, max_samples: int = SAMPLES) -> NDArray[np.int64]:
+    """Return the indices of at most ``max_samples`` samples, evenly spaced over the epochs."""
     times = recording.epochs.indices()
     n = len(times)
-    return evenly_spaced(times, min(n, most))
+    return evenly_spaced(times, min(n, max_samples))
 
 
 def _of_model(item: Fit, model: XCEBRA, recording: Recording) -> dict[str, Any]:
-    """How well the embedding holds label and latents, and what the model says of itself."""
+    """R^2 of the label and of the latents, goodness of fit, and the settings of the model."""
     embedding = model.transform(recording.neural[samples_of(recording)])
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "r2": {
             name: _affine_fit(embedding, values[samples_of(recording)])
             for name, values in recording.latents.items()
@@ -258,26 +266,26 @@ def _of_model(item: Fit, model: XCEBRA, recording: Recording) -> dict[str, Any]:
             for name in ("steps", "batch_size", "learning_rate", "jacobian_weight", "temperature")
         },
     }
-    found["settings"]["time_offset"] = model.config_["time_offset"]
+    results["settings"]["time_offset"] = model.config_["time_offset"]
     if "label" in model.blocks_:
         label = recording.labels[item.data.observed]
-        found["r2"]["label"] = model.score(recording.neural, label)
-    return found
+        results["r2"]["label"] = model.score(recording.neural, label)
+    return results
 
 
 def _of_maps(model: XCEBRA, recording: Recording, block: str, item: Fit) -> dict[str, Any]:
-    """Scores of every map, and of other ways to sum one up over time."""
-    shown = recording.neural[samples_of(recording, item.n_samples)]
+    """Scores of every map, and of maps that are aggregated over time in other ways."""
+    neural = recording.neural[samples_of(recording, item.n_samples)]
     truth = recording.ground_truth[item.data.factor]
     maps, seconds, aggregates = {}, {}, {}
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", XcebraWarning)
-        model.attribute(shown, block=block)
+        model.attribute(neural, block=block)
     for name, options in MAPS.items():
         started = time.perf_counter()
         keep = name in AGGREGATED
         with without_caveats():
-            amap = model.attribute(shown, block=block, **options, keep_time=keep)
+            amap = model.attribute(neural, block=block, **options, keep_time=keep)
         seconds[name] = round(time.perf_counter() - started, 3)
         maps[name] = scores(amap, truth, block)
         if keep:
@@ -286,12 +294,21 @@ def _of_maps(model: XCEBRA, recording: Recording, block: str, item: Fit) -> dict
         "maps": maps,
         "map_seconds": seconds,
         "aggregates": aggregates,
-        "warnings": sorted({each.category.__name__ for each in told}),
+        "warnings": sorted({warning.category.__name__ for warning in caught}),
     }
 
 
 def scores(amap: AttributionMap, truth: NDArray[np.bool_], block: str) -> dict[str, float]:
-    """How well a map tells connected neurons from others, in the ways that tables show."""
+    """How well a map separates connected neurons from others: auROC and accuracy.
+
+    Parameters
+    ----------
+    amap : AttributionMap
+    truth : ndarray of bool of shape (n_neurons,)
+        Neurons that are connected to the factor.
+    block : str
+        The block of the factor.
+    """
     return {
         "entries": auroc(amap, truth, block=block),
         "neurons": auroc(amap, truth, block=block, score="block"),
@@ -301,14 +318,14 @@ def scores(amap: AttributionMap, truth: NDArray[np.bool_], block: str) -> dict[s
 
 
 def _aggregates(amap: AttributionMap, truth: NDArray[np.bool_], block: str) -> dict[str, Any]:
-    """Scores of a map summed up in other ways, and of single steps on their own."""
-    found: dict[str, Any] = {
+    """Scores of a map with each aggregate over time, and mean scores of single time steps."""
+    results: dict[str, Any] = {
         name: scores(amap.aggregated(name), truth, block) for name in AGGREGATES
     }
     single = auroc(amap, truth, block=block, each_step=True)
     neurons = auroc(amap, truth, block=block, score="block", each_step=True)
-    found["single step"] = {"entries": float(single.mean()), "neurons": float(neurons.mean())}
-    return found
+    results["single step"] = {"entries": float(single.mean()), "neurons": float(neurons.mean())}
+    return results
 
 
 def _affine_fit(source: NDArray[Any], target: NDArray[Any]) -> float:
@@ -316,10 +333,10 @@ def _affine_fit(source: NDArray[Any], target: NDArray[Any]) -> float:
 
 
 def rounded(values: NDArray[Any]) -> Any:
-    """Numbers as a row keeps them, in lists."""
+    """Round an array to four decimals and convert it to nested lists, for a row."""
     return np.round(values.astype(np.float64), 4).tolist()
 
 
 def without_caveats() -> warnings.catch_warnings:
-    """No warning of this package for a while: some work is meant to go wrong."""
+    """Return a context that ignores this package's warnings: some items are expected to warn."""
     return warnings.catch_warnings(action="ignore", category=XcebraWarning)

@@ -1,6 +1,7 @@
-"""The numbers of Schneider, Gonzalez Laiz, Filippova, Frey and Mathis, AISTATS 2025, as data.
+"""The numbers published by Schneider, Gonzalez Laiz, Filippova, Frey and Mathis, AISTATS 2025.
 
-auROC in per cent with the ends of its 95 % bootstrap interval; ``paper.tex`` gives their tables.
+auROC is in per cent, with the ends of its 95 % bootstrap interval. The values are those of the
+tables in ``paper.tex``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ METHODS = (
 
 
 def _row(*numbers: float) -> list[Value]:
-    return [Value(*numbers[at : at + 3]) for at in range(0, len(numbers), 3)]
+    return [Value(*numbers[start : start + 3]) for start in range(0, len(numbers), 3)]
 
 
 _COLUMNS = [(training, penalty) for training in TRAININGS for penalty in (False, True)]

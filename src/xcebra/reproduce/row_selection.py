@@ -1,4 +1,4 @@
-"""Finished rows: which of them a table or figure is about, and their means."""
+"""Select the finished rows of a table or figure, and average over them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TITLES = {
 
 
 def observations(rows: Iterable[Row]) -> list[Observation]:
-    """One observation for each of the paper's methods of each fit; scores in per cent."""
+    """Return one observation per fit and method of the paper, with the score in per cent."""
     return [
         {
             "method": method,
@@ -42,7 +42,7 @@ def observations(rows: Iterable[Row]) -> list[Observation]:
 
 
 def summed(rows: Sequence[Row], name: str, score: str) -> Interval | None:
-    """Mean and interval of one map's score over rows; None without rows."""
+    """Mean and interval of one map's score over rows, or None without rows."""
     rows = [row for row in rows if name in row["found"].get("maps", {})]
     if not rows:
         return None
@@ -56,7 +56,7 @@ def single_fits(rows: Sequence[Row]) -> list[Row]:
 
 
 def n_latents(row: Row) -> int:
-    """Width of both factors of a row's recording."""
+    """Total width of the two factors of a row's recording."""
     data = row["item"]["data"]
     return int(data["n_hidden"] + data["n_observed"])
 
@@ -64,13 +64,18 @@ def n_latents(row: Row) -> int:
 def of_training(rows: Sequence[Row], kind: str, penalty: bool) -> list[Row]:
     """Rows of one training, with or without penalty."""
     trained = [(row, row["item"]["training"]) for row in rows]
-    return [row for row, how in trained if how["kind"] == kind and how["penalty"] == penalty]
+    return [
+        row
+        for row, training in trained
+        if training["kind"] == kind and training["penalty"] == penalty
+    ]
 
 
 def with_batch(rows: Sequence[Row]) -> list[Row]:
-    """Rows of whole recordings with a batch size of their own.
+    """Rows of recordings of 100,000 time steps whose batch size is set explicitly.
 
-    A fit that leaves it to the recipe is the same as one with the recipe's number: not both count.
+    Fits with the default batch size are left out, because the same fit also exists with that batch
+    size set explicitly.
     """
     return [
         row
@@ -81,7 +86,7 @@ def with_batch(rows: Sequence[Row]) -> list[Row]:
 
 
 def like(rows: Sequence[Row], *items: Any) -> list[Row]:
-    """Rows of the same work as one of the items, on whatever recording."""
+    """Rows that equal one of the items in everything but the seed of the recording."""
     return [row for item in items for row in rows if _is_like(row, item)]
 
 

@@ -1,4 +1,4 @@
-"""From the name of an experiment to its tables and figures in a folder."""
+"""Run an experiment by name, and write its tables and figures to a folder."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def reproduce(
     data: GridCells | RealFolder | None = None,
     also: Sequence[str] = (),
 ) -> list[Path]:
-    """Run what is missing of an experiment, then write its tables and figures.
+    """Run the missing work items of an experiment, then write its tables and figures.
 
     Parameters
     ----------
     name : str
         One of `EXPERIMENTS`, or ``"grid-cells"`` or ``"real"``.
     folder : path
-        Where finished rows are kept (``rows.jsonl``, shared by all experiments) and results are
-        written.
+        Folder of the finished rows (``rows.jsonl``, shared by all experiments), and of the tables
+        and figures.
     quick : bool
-        Fewer sizes and recordings.
+        Use fewer sizes and recordings.
     run : bool
-        Without it, results are those of the rows that are finished.
+        If False, nothing is run, and the tables are made from the rows that are finished.
     jobs, dask, progress
-        As `xcebra.sweep.sweep`; timing runs one piece of work at a time unless told otherwise.
+        As in `xcebra.sweep.sweep`. The experiment "timing" runs one item at a time by default.
     scale : Scale, optional
-        What to run, in place of the full or the quick one.
+        The scale of the experiment, instead of the full or the quick one.
     data : GridCells or RealFolder, optional
         The public recording that ``"grid-cells"`` is about, or the folder with the recordings of
         ``"real"``.
@@ -84,42 +84,44 @@ def reproduce(
     raise_if(problems)
     if folder.exists() and not folder.is_dir():
         raise InputError(f"folder={str(folder)!r} is a file; name a folder for the results")
-    size = scale or (QUICK if quick else FULL)
+    chosen_scale = scale or (QUICK if quick else FULL)
     items: Sequence[Any]
     if isinstance(data, RealFolder):
-        items = real(size.real, data)
+        items = real(chosen_scale.real, data)
     else:
-        items = EXPERIMENTS[name](size) if data is None else grid_cells(size, data)
+        items = EXPERIMENTS[name](chosen_scale) if data is None else grid_cells(chosen_scale, data)
     rows = RowFile(folder / ROWS)
-    found: Sequence[Row]
+    finished: Sequence[Row]
     if run:
         if isinstance(data, GridCells):
-            data.make()  # whatever is wrong with it is told before any fit
+            data.make()  # errors in the recording are raised before any fit
         if name in ALONE and dask is None:
             jobs = jobs or 1
-        found = sweep(measure, items, rows, jobs=jobs, dask=dask, progress=progress)
+        finished = sweep(measure, items, rows, jobs=jobs, dask=dask, progress=progress)
     else:
         done = rows.finished(items)
-        found = [done[key(item)] for item in items if key(item) in done]
-    if not found:
+        finished = [done[key(item)] for item in items if key(item) in done]
+    if not finished:
         raise InputError(
             f"{str(rows.path)!r} has no finished rows of {name!r} with results version "
             f"{RESULTS_VERSION}; run the experiment first"
         )
     prefix = f"{name}-quick" if quick else name
-    made = SUMMARIES[name](found)
-    note = _provenance(found, len(items))
-    signed = [replace(table, notes=(*table.notes, note)) for table in made]
-    written = tables.write(signed, folder, prefix, also)
+    summaries = SUMMARIES[name](finished)
+    note = _provenance(finished, len(items))
+    annotated = [replace(table, notes=(*table.notes, note)) for table in summaries]
+    written = tables.write(annotated, folder, prefix, also)
     if name in figures.FIGURES:
-        drawn = figures.FIGURES[name](found)
+        drawn = figures.FIGURES[name](finished)
         tail = "-quick" if quick else ""
-        written += figures.write({f"{each}{tail}": drawn[each] for each in drawn}, folder, also)
+        written += figures.write(
+            {f"{figure_name}{tail}": drawn[figure_name] for figure_name in drawn}, folder, also
+        )
     return written
 
 
 def _provenance(rows: Sequence[Row], n_items: int) -> str:
-    """Which versions made the rows of a table, and how much of the work they are."""
+    """State the versions that the rows were made with, and how many items are finished."""
     versions = sorted({row["made_with"]["xcebra"] for row in rows})
     text = f"Made with xcebra {' and '.join(versions)}"
     if len(rows) < n_items:

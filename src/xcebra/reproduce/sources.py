@@ -1,4 +1,4 @@
-"""The recordings that work is done on, each known by a few plain values."""
+"""The recordings of the work items, each specified by a few plain values."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FACTOR = "z2"
 
 @dataclass(frozen=True)
 class Data:
-    """A synthetic recording; the map asked for is always that of ``z2``.
+    """A synthetic recording. The attributed factor is always ``z2``.
 
-    ``n_hidden`` and ``n_observed`` are the widths of the factor that is not, and that is, given as
-    label, as in `xcebra.datasets.synthetic`.
+    ``n_observed`` is the width of the factor that is passed as label, and ``n_hidden`` the width of
+    the other factor, as in `xcebra.datasets.synthetic`.
     """
 
     n_hidden: int
@@ -33,25 +33,25 @@ class Data:
     seed: int = 0
 
     def make(self) -> Recording:
-        """Simulate it."""
+        """Simulate the recording."""
         return synthetic(**asdict(self))
 
     @property
     def n_latents(self) -> int:
-        """Width of both factors."""
+        """Total width of the two factors."""
         return self.n_hidden + self.n_observed
 
     @property
     def factor(self) -> str:
-        """The factor whose map is asked for."""
+        """The attributed factor."""
         return FACTOR
 
 
 @dataclass(frozen=True)
 class Cells:
-    """A simulated rat in a box with four kinds of cells; the map asked for is that of position.
+    """A simulated rat in a box with four kinds of cells. The attributed factor is position.
 
-    ``n_cells`` are those of each kind.
+    ``n_cells`` is the number of cells of each kind.
     """
 
     noise: float = 0.0
@@ -60,13 +60,13 @@ class Cells:
     seed: int = 0
 
     def make(self) -> Recording:
-        """Simulate it."""
+        """Simulate the recording."""
         return navigation(**asdict(self))
 
-    # The label that is given, and the factor whose map is asked for.
+    # The label that is passed to the model, and the attributed factor.
     observed: ClassVar[str] = "position"
     factor: ClassVar[str] = "position"
-    # What a model is given if a training does not say: the paper's widths.
+    # Numbers of latents if a training does not set them. They are those of the paper.
     n_observed: ClassVar[int] = 4
     n_hidden: ClassVar[int] = 10
     n_latents: ClassVar[int] = 14
@@ -74,11 +74,12 @@ class Cells:
 
 @dataclass(frozen=True)
 class GridCells:
-    """A public recording of grid cells, with a control for each: itself, moved in time.
+    """A public recording of grid cells, with a control for each cell.
 
-    A control keeps its cell's spikes and their rhythm, and has nothing to do with where the rat is.
-    Samples are so far apart that smoothing does not spread spikes from one to the next. A recording
-    is known by the file's digest, wherever the file lies.
+    A control is a copy of its cell, circularly shifted in time. It keeps the spikes and their
+    rhythm but is unrelated to the position of the rat. Samples are far enough apart (``step``) that
+    smoothing does not mix the spikes of neighbouring samples. The recording is identified by the
+    digest of the file, not by its path.
     """
 
     path: str = field(compare=False)
@@ -96,7 +97,7 @@ class GridCells:
             object.__setattr__(self, "sha256", self.sha256.lower())
 
     def make(self) -> Recording:
-        """Read it, and add the controls."""
+        """Read the recording and add the controls."""
         rec = grid_cells(
             self.path,
             rat=self.rat,
@@ -123,7 +124,7 @@ class GridCells:
             ground_truth={"position": real},
         )
 
-    # As of simulated cells.
+    # The same values as for simulated cells.
     observed: ClassVar[str] = "position"
     factor: ClassVar[str] = "position"
     n_observed: ClassVar[int] = 4

@@ -1,6 +1,7 @@
-"""Intervals, analysis of variance and comparisons after it.
+"""Bootstrap intervals, analysis of variance and Tukey's test.
 
-What goes in is a long table: one dict per observation, with its factors and its ``score``.
+The input is a long table: one dict per observation, with its factors, its ``dataset`` and its
+``score``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Observation = Mapping[str, Any]
 
 
 class Interval(NamedTuple):
-    """A mean, the ends of its interval, and how many recordings stand behind it."""
+    """A mean, the ends of its interval, and the number of recordings it is computed from."""
 
     mean: float
     low: float
@@ -37,7 +38,7 @@ class Effect(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """One comparison of Tukey's test; the difference is the second's mean less the first's."""
+    """One comparison of Tukey's test; the difference is the second mean minus the first."""
 
     first: str
     second: str
@@ -73,8 +74,14 @@ def interval(
     ----------
     scores : sequence of float
     datasets : sequence of int
-        Which recording each score is of; how many there are is told, every score is resampled on
-        its own, as in the paper. Every score counts as one if not given.
+        The recording of each score, used only to count the recordings. Scores are resampled
+        independently of it, as in the paper. By default, each score counts as one recording.
+    n : int
+        Number of bootstrap resamples.
+    level : float
+        Coverage of the interval.
+    seed : int
+        Seed of the resampling.
 
     Examples
     --------
@@ -92,9 +99,10 @@ def interval(
 
 
 def balanced(observations: Sequence[Observation], factors: Sequence[str]) -> list[Observation]:
-    """The part of the observations that has the same datasets in every cell.
+    """Return the observations of the datasets that are present in every cell.
 
-    Datasets that are missing in some combination of the factors' levels are left out.
+    A cell is a combination of levels of the factors. Datasets that are missing in any cell are left
+    out.
     """
     levels = [sorted({o[name] for o in observations}, key=str) for name in factors]
     cells: dict[tuple[Any, ...], set[Any]] = {cell: set() for cell in itertools.product(*levels)}
@@ -105,9 +113,9 @@ def balanced(observations: Sequence[Observation], factors: Sequence[str]) -> lis
 
 
 def anova(observations: Sequence[Observation], factors: Sequence[str]) -> Anova:
-    """Ordinary least squares with all interactions of categorical factors, sums of squares type II.
+    """Analysis of variance with all interactions of categorical factors, by least squares.
 
-    In balanced data, which is what `balanced` returns, all types of sums of squares agree.
+    Sums of squares are of type II. For balanced data, as `balanced` returns them, all types agree.
     """
     pandas, _, stats = _statsmodels()
     for name in factors:
@@ -156,29 +164,29 @@ def anova(observations: Sequence[Observation], factors: Sequence[str]) -> Anova:
 def tukey(
     observations: Sequence[Observation], factors: Sequence[str], level: float = 0.05
 ) -> list[Pair]:
-    """Tukey's honest significant differences between all combinations of some factors."""
+    """Tukey's honest significant differences between all combinations of the factors' levels."""
     _, multicomp, _ = _statsmodels()
     groups = np.array([": ".join(str(o[name]) for name in factors) for o in observations])
     scores = np.array([o["score"] for o in observations], dtype=np.float64)
-    found = multicomp.pairwise_tukeyhsd(scores, groups, alpha=level)
-    names = list(found.groupsunique)
+    result = multicomp.pairwise_tukeyhsd(scores, groups, alpha=level)
+    names = list(result.groupsunique)
     pairs = itertools.combinations(range(len(names)), 2)
     return [
         Pair(
             str(names[i]),
             str(names[j]),
-            float(found.meandiffs[at]),
-            float(found.confint[at, 0]),
-            float(found.confint[at, 1]),
-            float(found.pvalues[at]),
-            bool(found.reject[at]),
+            float(result.meandiffs[k]),
+            float(result.confint[k, 0]),
+            float(result.confint[k, 1]),
+            float(result.pvalues[k]),
+            bool(result.reject[k]),
         )
-        for at, (i, j) in enumerate(pairs)
+        for k, (i, j) in enumerate(pairs)
     ]
 
 
 def f_of_model(effects: Mapping[tuple[str, ...], tuple[float, int, float]]) -> float:
-    """The F of a whole balanced model, from the sums of squares of its effects."""
+    """F statistic of a whole balanced model, from the sums of squares of its effects."""
     squares, degrees = np.sum([v[:2] for k, v in effects.items() if k != ("residual",)], axis=0)
     rest, rest_degrees, _ = effects["residual",]
     return float((squares / degrees) / (rest / rest_degrees))

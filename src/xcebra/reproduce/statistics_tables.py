@@ -1,4 +1,4 @@
-"""The paper's appendix on statistics as tables: tests, orders, ways to sum up, the threshold."""
+"""Tables of the paper's appendix on statistics: tests, order of methods, aggregates, threshold."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ FACTORS = ("method", "latents", "training", "penalty")
 
 
 def statistics(rows: Sequence[Row]) -> list[Table]:
-    """Analysis of variance, Tukey's test, ways to sum a map up over time, and the threshold."""
+    """Analysis of variance, Tukey's test, aggregates over time, and accuracy at a threshold."""
     single = single_fits(rows)
-    seen = balanced(observations(single), FACTORS)
+    observed = balanced(observations(single), FACTORS)
     tables = []
-    # The paper's comparison is of all trainings, with and without penalty.
-    trained = {(o["training"], o["penalty"]) for o in seen}
-    if len({o["dataset"] for o in seen}) > 1 and len(trained) == 2 * len(paper.TRAININGS):
-        varied = [name for name in FACTORS if len({o[name] for o in seen}) > 1]
-        tables = [_anova_table(anova(seen, varied))]
-        tables += [_tukey_table(seen, ("method", other)) for other in ("training", "penalty")]
-        tables.append(_order_table(seen))
+    # The paper compares all trainings, with and without penalty.
+    trained = {(o["training"], o["penalty"]) for o in observed}
+    if len({o["dataset"] for o in observed}) > 1 and len(trained) == 2 * len(paper.TRAININGS):
+        varied = [name for name in FACTORS if len({o[name] for o in observed}) > 1]
+        tables = [_anova_table(anova(observed, varied))]
+        tables += [_tukey_table(observed, ("method", other)) for other in ("training", "penalty")]
+        tables.append(_order_table(observed))
     hybrid = of_training(single, "hybrid contrastive", True)
     return [*tables, _aggregates(hybrid), _threshold(hybrid)]
 
 
-def _anova_table(found: Anova) -> Table:
+def _anova_table(result: Anova) -> Table:
     lines = []
-    for effect in found.effects:
+    for effect in result.effects:
         theirs = paper.ANOVA[effect.factors]
         lines.append(
             (
@@ -61,73 +61,75 @@ def _anova_table(found: Anova) -> Table:
                 f"{theirs[2]:.2f}",
             )
         )
-    lines.append(("residual", f"{found.residual[0]:.1f}", str(found.residual[1]), "", "", ""))
+    lines.append(("residual", f"{result.residual[0]:.1f}", str(result.residual[1]), "", "", ""))
     return Table(
         "Analysis of variance of auROC (entries, per cent)",
         ("factors", "sum of squares", "df", "F", "p", "F in the paper"),
         tuple(lines),
         (
-            f"The whole model: F = {found.f:.1f}, p = {found.p:.2g}, {found.n_observations} "
+            f"The whole model: F = {result.f:.1f}, p = {result.p:.2g}, {result.n_observations} "
             "observations, balanced. The paper's text has F = 17.0; its own table gives "
             f"{f_of_model(paper.ANOVA):.1f}.",
         ),
     )
 
 
-def _tukey_table(seen: Sequence[Observation], factors: tuple[str, ...]) -> Table:
+def _tukey_table(observed: Sequence[Observation], factors: tuple[str, ...]) -> Table:
     best = (
         "inverted-gradient: " + {"training": "hybrid contrastive", "penalty": "penalty"}[factors[1]]
     )
-    found = tukey(seen, factors)
+    pairs = tukey(observed, factors)
     lines = []
-    for pair in found:
+    for pair in pairs:
         if best not in (pair.first, pair.second):
             continue
-        turned = pair.second == best
-        sign = -1 if turned else 1
+        best_is_second = pair.second == best
+        sign = -1 if best_is_second else 1
         low, high = sorted((sign * pair.low, sign * pair.high))
         lines.append(
             (
-                pair.first if turned else pair.second,
+                pair.first if best_is_second else pair.second,
                 f"{sign * pair.difference:.2f}",
                 f"[{low:.2f}, {high:.2f}]",
                 f"{pair.p:.2g}",
                 "yes" if pair.differs else "no",
             )
         )
-    n_differ = sum(pair.differs for pair in found)
+    n_differ = sum(pair.differs for pair in pairs)
     return Table(
         f"Tukey's test, {' and '.join(factors)}: all others against {best}",
         ("group", "difference", "95 % interval", "p", "differs"),
         tuple(sorted(lines, key=lambda line: float(line[1]))),
         (
             "Difference: the group's mean auROC less that of the group in the title, in points. "
-            f"Of all {len(found)} pairs of groups, {n_differ} differ.",
+            f"Of all {len(pairs)} pairs of groups, {n_differ} differ.",
         ),
     )
 
 
-def _order_table(seen: Sequence[Observation]) -> Table:
-    """Groups from best to worst, here and in the paper."""
+def _order_table(observed: Sequence[Observation]) -> Table:
+    """Combinations of training and method from best to worst, ours and the paper's."""
 
     def mean(method: str, kind: str, penalty: bool) -> float:
-        told = "penalty" if penalty else "none"
+        penalty_text = "penalty" if penalty else "none"
         scores = [
             o["score"]
-            for o in seen
-            if (o["method"], o["training"], o["penalty"]) == (method, kind, told)
+            for o in observed
+            if (o["method"], o["training"], o["penalty"]) == (method, kind, penalty_text)
         ]
         return float(np.mean(scores))
 
     ours = {key: mean(*key) for key in paper.TABLE_1}
     theirs = {key: value.mean for key, value in paper.TABLE_1.items()}
-    place = {key: at for at, key in enumerate(sorted(theirs, key=lambda k: -theirs[k]), start=1)}
+    place = {
+        key: rank for rank, key in enumerate(sorted(theirs, key=lambda k: -theirs[k]), start=1)
+    }
     lines = []
-    for at, key in enumerate(sorted(ours, key=lambda k: -ours[k]), start=1):
+    for rank, key in enumerate(sorted(ours, key=lambda k: -ours[k]), start=1):
         method, kind, penalty = key
         lines.append(
             (
-                str(at),
+                str(rank),
                 f"{TITLES[method]}, {kind}, {'penalty' if penalty else 'none'}",
                 f"{ours[key]:.1f}",
                 str(place[key]),
@@ -141,7 +143,8 @@ def _order_table(seen: Sequence[Observation]) -> Table:
         ("place", "combination", "auROC", "place in the paper", "auROC in the paper"),
         tuple(lines),
         (
-            f"Rank correlation {agreement:.2f}; {len({o['dataset'] for o in seen})} recordings, "
+            f"Rank correlation {agreement:.2f}; "
+            f"{len({o['dataset'] for o in observed})} recordings, "
             "those with every combination.",
         ),
     )

@@ -1,4 +1,4 @@
-"""From finished rows to figures."""
+"""Draw figures from finished rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COLOURS = {
 
 
 def table1(rows: Sequence[Row]) -> dict[str, Figure]:
-    """Every cell of Table 1, ours beside the paper's."""
+    """Every cell of Table 1, with our values and the paper's."""
     import matplotlib.pyplot as plt
 
     single = single_fits(rows)
@@ -52,7 +52,7 @@ def table1(rows: Sequence[Row]) -> dict[str, Figure]:
     )
     methods = [*paper.METHODS, "decoder-gradient, sparse"]
     for ax, kind in zip(all_axes, paper.TRAININGS, strict=True):
-        for at, name in enumerate(methods):
+        for y, name in enumerate(methods):
             for penalty, shift in ((False, 0.16), (True, -0.16)):
                 colour = "C0" if penalty else "0.6"
                 value = summed(of_training(single, kind, penalty), name, "entries")
@@ -60,10 +60,10 @@ def table1(rows: Sequence[Row]) -> dict[str, Figure]:
                 if value is not None:
                     ends = [[100 * (value.mean - value.low)], [100 * (value.high - value.mean)]]
                     ax.errorbar(
-                        100 * value.mean, at + shift, xerr=ends, fmt="o", color=colour, capsize=2
+                        100 * value.mean, y + shift, xerr=ends, fmt="o", color=colour, capsize=2
                     )
                 if theirs is not None:
-                    ax.plot(theirs.mean, at + shift, "x", color=colour, ms=6)
+                    ax.plot(theirs.mean, y + shift, "x", color=colour, ms=6)
         ax.set_title(kind)
         ax.set_xlabel("auROC of z2, entries (%)")
         ax.grid(axis="x", color="0.9")
@@ -80,7 +80,7 @@ def table1(rows: Sequence[Row]) -> dict[str, Figure]:
 
 
 def latents(rows: Sequence[Row]) -> dict[str, Figure]:
-    """auROC against latents, time steps, negatives and training; the embedding before and after."""
+    """auROC by number of latents, time steps, negatives and training steps; the embedding."""
     import matplotlib.pyplot as plt
 
     single = single_fits(rows)
@@ -89,15 +89,15 @@ def latents(rows: Sequence[Row]) -> dict[str, Figure]:
     usual = [r for r in hybrid if r["item"]["training"]["batch_size"] is None]
     long = [r for r in usual if r["item"]["data"]["n_steps"] == 100_000]
     six = [r for r in hybrid if n_latents(r) == 6]
-    shown = ("decoder-gradient, sparse", "inverted-gradient", "inverted-gradient, plain")
-    for name in shown:
+    names = ("decoder-gradient, sparse", "inverted-gradient", "inverted-gradient, plain")
+    for name in names:
         _line(axes[0, 0], long, name, n_latents, COLOURS[name], TITLES[name])
     for penalty, style in ((True, "-"), (False, ":")):
         group = of_training(single, "supervised", penalty)
-        told = f"supervised{'' if penalty else ', no penalty'}: gradient"
-        _line(axes[0, 0], group, "gradient", n_latents, "0.5", told, style)
+        label = f"supervised{'' if penalty else ', no penalty'}: gradient"
+        _line(axes[0, 0], group, "gradient", n_latents, "0.5", label, style)
     axes[0, 0].set_xlabel("latents")
-    for name in shown:
+    for name in names:
         by_length = [r for r in six if r["item"]["training"]["batch_size"] is None]
         _line(axes[0, 1], by_length, name, lambda r: r["item"]["data"]["n_steps"], COLOURS[name])
         batched, colour = with_batch(six), COLOURS[name]
@@ -109,10 +109,10 @@ def latents(rows: Sequence[Row]) -> dict[str, Figure]:
     axes[1, 0].minorticks_off()
     portraits = [row for row in rows if row["kind"] == "Portrait"]
     for row in portraits:
-        over, penalty = row["found"]["over_training"], row["item"]["training"]["penalty"]
+        curves, penalty = row["found"]["over_training"], row["item"]["training"]["penalty"]
         axes[1, 1].plot(
-            over["steps"],
-            100 * np.array(over["auroc"]),
+            curves["steps"],
+            100 * np.array(curves["auroc"]),
             color=COLOURS["inverted-gradient, plain"] if penalty else "0.6",
             lw=1,
         )
@@ -127,14 +127,14 @@ def latents(rows: Sequence[Row]) -> dict[str, Figure]:
     if axes[0, 0].get_legend_handles_labels()[0]:
         axes[0, 0].legend(frameon=False, fontsize="x-small")
     axes[1, 1].legend(frameon=False, fontsize="x-small")
-    found = {"latents": figure}
+    figures = {"latents": figure}
     if portraits:
-        found["embedding"] = _embedding(portraits[0]["found"])
-    return found
+        figures["embedding"] = _embedding(portraits[0]["found"])
+    return figures
 
 
 def dimensions(rows: Sequence[Row]) -> dict[str, Figure]:
-    """Consistency and auROC against the latents given to the model."""
+    """Consistency and auROC by number of latents of the model."""
     import matplotlib.pyplot as plt
 
     chosen = [row for row in rows if row["kind"] == "Consistency"]
@@ -157,7 +157,10 @@ def dimensions(rows: Sequence[Row]) -> dict[str, Figure]:
         if name == "label_dims":
             for method in AGGREGATED:
                 scores = [
-                    100 * np.mean([each[method]["entries"] for each in row["found"]["maps"]])
+                    100
+                    * np.mean(
+                        [map_scores[method]["entries"] for map_scores in row["found"]["maps"]]
+                    )
                     for row in group
                 ]
                 axes[3].plot(dims, scores, "o-", color=COLOURS[method], label=TITLES[method])
@@ -168,7 +171,7 @@ def dimensions(rows: Sequence[Row]) -> dict[str, Figure]:
     consistency = {_pair(r): 100 * np.mean(r["found"]["consistency"]["all"]) for r in grid}
     best = AGGREGATED[-1]
     aurocs = {
-        _pair(r): 100 * np.mean([each[best]["entries"] for each in r["found"]["maps"]])
+        _pair(r): 100 * np.mean([map_scores[best]["entries"] for map_scores in r["found"]["maps"]])
         for r in grid
     }
     _grid(axes[2], consistency, "hybrid: consistency (%)")
@@ -177,7 +180,7 @@ def dimensions(rows: Sequence[Row]) -> dict[str, Figure]:
 
 
 def hard(rows: Sequence[Row]) -> dict[str, Figure]:
-    """The harder table as a picture: one line of points per recording."""
+    """The harder table as a figure: one line of points per recording."""
     import matplotlib.pyplot as plt
 
     figure, all_axes = plt.subplots(
@@ -186,20 +189,20 @@ def hard(rows: Sequence[Row]) -> dict[str, Figure]:
     for ax, (observed, title) in zip(
         all_axes, (("z2", "z2 observed"), ("z1", "z2 not observed")), strict=True
     ):
-        for at, case in enumerate(HARD):
+        for y, case in enumerate(HARD):
             group = like(rows, *case.items(observed))
-            # The default last: it lies on top of those it equals.
+            # The first method is drawn last, on top of methods with the same value.
             for name, colour in reversed(COLOURS.items()):
                 value = summed(group, name, "entries")
                 if value is None:
                     continue
-                ax.plot(100 * value.mean, at, "o", color=colour, alpha=0.85)
+                ax.plot(100 * value.mean, y, "o", color=colour, alpha=0.85)
                 scores = [
                     100 * row["found"]["maps"][name]["entries"]
                     for row in group
                     if name in row["found"].get("maps", {})
                 ]
-                ax.plot(scores, [at] * len(scores), "|", color=colour, ms=8, alpha=0.6)
+                ax.plot(scores, [y] * len(scores), "|", color=colour, ms=8, alpha=0.6)
         ax.set_title(title)
         ax.set_xlabel("auROC of z2, entries (%)")
         ax.grid(color="0.92")
@@ -225,7 +228,7 @@ FIGURES: dict[str, Callable[[Sequence[Row]], dict[str, Any]]] = {
 
 
 def write(figures: Mapping[str, Figure], folder: Path, also: Sequence[str] = ()) -> list[Path]:
-    """Write each figure as PNG, and as SVG if asked for, and close it."""
+    """Write each figure as PNG, and as SVG if ``also`` contains it, and close it."""
     import matplotlib.pyplot as plt
 
     written = []
@@ -233,7 +236,7 @@ def write(figures: Mapping[str, Figure], folder: Path, also: Sequence[str] = ())
         for kind in ("png", *(kind for kind in ALSO if kind in also)):
             path = folder / f"{name}.{kind}"
             options: dict[str, Any] = {"metadata": {"Date": None}} if kind == "svg" else {}
-            # Names inside the file that do not change from one run to the next.
+            # A fixed salt makes the identifiers in the SVG file the same in every run.
             with atomically(path) as partial, plt.rc_context({"svg.hashsalt": name}):
                 figure.savefig(partial, format=kind, dpi=150, **options)
             written.append(path)
@@ -250,20 +253,22 @@ def _line(
     label: str | None = None,
     style: str = "-",
 ) -> None:
-    """Means with their intervals over the levels."""
+    """Plot means and their intervals by level."""
     levels = sorted({level(row) for row in rows})
-    values = [summed([r for r in rows if level(r) == at], name, "entries") for at in levels]
-    known = [(at, v) for at, v in zip(levels, values, strict=True) if v is not None]
+    values = [
+        summed([r for r in rows if level(r) == x_value], name, "entries") for x_value in levels
+    ]
+    known = [(x_value, v) for x_value, v in zip(levels, values, strict=True) if v is not None]
     if not known:
         return
-    x = [at for at, _ in known]
+    x = [x_value for x_value, _ in known]
     ax.plot(x, [100 * v.mean for _, v in known], style, marker="o", ms=4, color=colour, label=label)
     low, high = ([100 * getattr(v, end) for _, v in known] for end in ("low", "high"))
     ax.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
 
 
-def _embedding(found: Mapping[str, Any]) -> Figure:
-    """First three latents, neurons and dimensions of the embedding, as learned and aligned."""
+def _embedding(portrait: Mapping[str, Any]) -> Figure:
+    """First three latents, neurons, and columns of the embedding, as learned and aligned."""
     import matplotlib.pyplot as plt
 
     panels = {
@@ -275,9 +280,9 @@ def _embedding(found: Mapping[str, Any]) -> Figure:
     figure, axes = plt.subplots(
         1, 4, figsize=(12, 3.5), layout="constrained", subplot_kw={"projection": "3d"}
     )
-    colours = np.clip((np.array(found["latents"]) + 1) / 2, 0, 1)
+    colours = np.clip((np.array(portrait["latents"]) + 1) / 2, 0, 1)
     for ax, (name, title) in zip(axes, panels.items(), strict=True):
-        points = np.array(found[name])
+        points = np.array(portrait[name])
         ax.scatter(*points.T, c=colours, s=8, depthshade=False)
         ax.set_title(title, fontsize="medium", pad=0)
         ax.set(xticklabels=[], yticklabels=[], zticklabels=[])
@@ -290,7 +295,7 @@ def _pair(row: Row) -> tuple[int, int]:
 
 
 def _grid(ax: Axes, values: Mapping[tuple[int, int], float], title: str) -> None:
-    """A square of numbers: latents for the label down, for time across."""
+    """Draw a matrix of values: label latents in the rows, time latents in the columns."""
     ax.set(title=title, xlabel="time latents", ylabel="label latents")
     if not values:
         return

@@ -1,4 +1,4 @@
-"""From finished rows to tables: our numbers with the paper's beside them."""
+"""Make tables from finished rows, with the paper's numbers beside ours."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ OURS = ("decoder-gradient, label", "decoder-gradient, sparse")
 
 
 def table1(rows: Sequence[Row]) -> list[Table]:
-    """Table 1 entry by entry and by neuron, then by number of latents, then what the fits took."""
+    """Table 1 by entry and by neuron, then by number of latents, then the time of the fits."""
     single = single_fits(rows)
     columns = [(kind, p) for kind in paper.TRAININGS for p in (False, True)]
-    found = [
+    tables = [
         _compared(
             f"Table 1: auROC of the map of z2, observed, {unit}",
             {f"{k}, {'penalty' if p else 'none'}": of_training(single, k, p) for k, p in columns},
@@ -43,17 +43,17 @@ def table1(rows: Sequence[Row]) -> list[Table]:
         )
         for score, unit in (("entries", "entry by entry"), ("neurons", "one score per neuron"))
     ]
-    return [*found, _by_latents(single), _cost(single)]
+    return [*tables, _by_latents(single), _cost(single)]
 
 
 def table2(rows: Sequence[Row]) -> list[Table]:
-    """Table 2 entry by entry and by neuron, then by number of latents."""
+    """Table 2 by entry and by neuron, then by number of latents, then the time of the fits."""
     single = single_fits(rows)
     groups = {
         "no penalty": of_training(single, "hybrid contrastive", False),
         "penalty": of_training(single, "hybrid contrastive", True),
     }
-    found = [
+    tables = [
         _compared(
             f"Table 2: auROC of the map of z2, not observed, {unit}",
             groups,
@@ -63,11 +63,11 @@ def table2(rows: Sequence[Row]) -> list[Table]:
         )
         for score, unit in (("entries", "entry by entry"), ("neurons", "one score per neuron"))
     ]
-    return [*found, _by_latents(single), _cost(single)]
+    return [*tables, _by_latents(single), _cost(single)]
 
 
 def latents(rows: Sequence[Row]) -> list[Table]:
-    """auROC against latents, time steps and negatives, with the training held fixed."""
+    """auROC by number of latents, time steps and negatives, for one training."""
     hybrid = of_training(single_fits(rows), "hybrid contrastive", True)
     usual = [row for row in hybrid if row["item"]["training"]["batch_size"] is None]
     long = [row for row in usual if row["item"]["data"]["n_steps"] == 100_000]
@@ -90,7 +90,7 @@ def latents(rows: Sequence[Row]) -> list[Table]:
 
 
 def dimensions(rows: Sequence[Row]) -> list[Table]:
-    """Consistency and auROC against the latents given to the model; the data has 3 + 3."""
+    """Consistency and auROC by number of latents of the model; the data has 3 + 3 factors."""
     tables = []
     chosen = [row for row in rows if row["kind"] == "Consistency"]
     for kind in ("time contrastive", "supervised contrastive", "hybrid contrastive"):
@@ -100,10 +100,10 @@ def dimensions(rows: Sequence[Row]) -> list[Table]:
             if training["kind"] != kind:
                 continue
             dims = [training[name] for name in ("label_dims", "time_dims") if training[name]]
-            agree = interval(row["found"]["consistency"]["all"])
-            cells = [" + ".join(map(str, dims)), per_cent(agree._replace(n_datasets=1))]
+            consistency = interval(row["found"]["consistency"]["all"])
+            cells = [" + ".join(map(str, dims)), per_cent(consistency._replace(n_datasets=1))]
             for name in AGGREGATED:
-                scores = [each[name]["entries"] for each in row["found"]["maps"]]
+                scores = [map_scores[name]["entries"] for map_scores in row["found"]["maps"]]
                 cells.append(f"{100 * np.mean(scores):.1f}" if scores else "")
             lines.append((*cells, str(row["item"]["n_seeds"])))
         if lines:
@@ -127,7 +127,7 @@ def dimensions(rows: Sequence[Row]) -> list[Table]:
 
 
 def hard(rows: Sequence[Row]) -> list[Table]:
-    """The harder table in short, then with all methods, for z2 observed and for z2 latent."""
+    """A summary of the harder table, then all methods, for z2 observed and for z2 latent."""
     tables = [_hard_in_short(rows)]
     for score, unit in (("entries", "entry by entry"), ("neurons", "one score per neuron")):
         for observed, title in (("z2", "observed"), ("z1", "not observed")):
@@ -136,7 +136,7 @@ def hard(rows: Sequence[Row]) -> list[Table]:
 
 
 def paper_recipe(rows: Sequence[Row]) -> list[Table]:
-    """The paper's own settings, for the record."""
+    """The fit with the paper's own settings."""
     lines, notes = [], []
     for row in single_fits(rows):
         maps, data = row["found"]["maps"], row["item"]["data"]
@@ -183,7 +183,7 @@ def _compared(
     keys: Mapping[str, tuple[Any, ...]],
     score: str,
 ) -> Table:
-    """Methods down, groups of fits across; the paper's value in brackets after ours."""
+    """One row per method and one column per group of fits; the paper's value in brackets."""
     lines = []
     means = [
         value.mean for group in groups.values() for n in MAPS if (value := summed(group, n, score))
@@ -212,13 +212,13 @@ def _by_latents(rows: Sequence[Row]) -> Table:
     return _curve("Hybrid contrastive with penalty, by number of latents", "d", hybrid, n_latents)
 
 
-def _curve(title: str, of: str, rows: Sequence[Row], level: Callable[[Row], int]) -> Table:
-    shown = ("inverted-gradient, plain", "inverted-gradient", *OURS)
+def _curve(title: str, quantity: str, rows: Sequence[Row], level: Callable[[Row], int]) -> Table:
+    names = ("inverted-gradient, plain", "inverted-gradient", *OURS)
     lines = []
     for value in sorted({level(row) for row in rows}):
         group = [row for row in rows if level(row) == value]
         cells = [f"{value:,}"]
-        for name in shown:
+        for name in names:
             entries, neurons = (summed(group, name, score) for score in ("entries", "neurons"))
             assert entries is not None
             assert neurons is not None
@@ -228,7 +228,7 @@ def _curve(title: str, of: str, rows: Sequence[Row], level: Callable[[Row], int]
         lines.append(tuple(cells))
     return Table(
         title,
-        (of, *(TITLES[name] for name in shown), "R^2 of label, mean (least)"),
+        (quantity, *(TITLES[name] for name in names), "R^2 of label, mean (least)"),
         tuple(lines),
         ("Entries with interval / neurons, per cent; n recordings.",),
     )
@@ -268,17 +268,17 @@ def _hard_table(rows: Sequence[Row], observed: str, title: str, score: str, unit
             continue
         best = max(means)
         cells = [
-            "" if v is None else _short(v, best=v.mean >= best - 5e-4) for v in values.values()
+            "" if v is None else _mean_text(v, best=v.mean >= best - 5e-4) for v in values.values()
         ]
         n = {v.n_datasets for v in values.values() if v is not None}
         r2 = [r["found"]["r2"]["label"] for r in group if r["kind"] == "Fit"]
-        told = [bool(r["found"]["warnings"]) for r in group if r["kind"] == "Fit"]
+        has_warned = [bool(r["found"]["warnings"]) for r in group if r["kind"] == "Fit"]
         lines.append(
             (
                 case.name,
                 *cells,
                 f"{np.mean(r2):.2f}" if r2 else "",
-                f"{sum(told)} of {len(told)}" if told else "",
+                f"{sum(has_warned)} of {len(has_warned)}" if has_warned else "",
                 ", ".join(map(str, sorted(n))),
             )
         )
@@ -294,20 +294,20 @@ def _hard_table(rows: Sequence[Row], observed: str, title: str, score: str, unit
 
 
 def _hard_in_short(rows: Sequence[Row]) -> Table:
-    """Ours beside the paper's method and the encoding model; where the last is ahead of ours."""
+    """Our default, the paper's method and the encoding model, and where the last one is better."""
     ours, theirs, plain = "decoder-gradient, sparse", "inverted-gradient, plain", "encoding model"
     lines, behind = [], []
     for case in HARD:
         cells = []
-        told: list[bool] = []
+        has_warned: list[bool] = []
         n: set[int] = set()
         for observed, names in (("z2", (ours, theirs, plain)), ("z1", (ours, theirs))):
             group = like(rows, *case.items(observed))
-            told += [bool(r["found"]["warnings"]) for r in group if r["kind"] == "Fit"]
+            has_warned += [bool(r["found"]["warnings"]) for r in group if r["kind"] == "Fit"]
             scores = {n: [summed(group, n, way) for way in ("entries", "neurons")] for n in names}
-            for found in scores.values():
-                n |= {v.n_datasets for v in found if v is not None}
-                cells.append(" / ".join(f"{100 * v.mean:.1f}" for v in found if v is not None))
+            for values in scores.values():
+                n |= {v.n_datasets for v in values if v is not None}
+                cells.append(" / ".join(f"{100 * v.mean:.1f}" for v in values if v is not None))
             if plain in names:
                 for way, a, b in zip(
                     ("entries", "neurons"), scores[plain], scores[ours], strict=True
@@ -317,7 +317,7 @@ def _hard_in_short(rows: Sequence[Row]) -> Table:
                             f"{case.name}, {way} ({100 * a.mean:.1f} against {100 * b.mean:.1f})"
                         )
         if any(cells):
-            warned = f"{sum(told)} of {len(told)}"
+            warned = f"{sum(has_warned)} of {len(has_warned)}"
             lines.append((case.name, *cells, warned, ", ".join(map(str, sorted(n)))))
     listed = "; ".join(behind) if behind else "nowhere"
     return Table(
@@ -340,6 +340,6 @@ def _hard_in_short(rows: Sequence[Row]) -> Table:
     )
 
 
-def _short(value: Interval, best: bool) -> str:
+def _mean_text(value: Interval, best: bool) -> str:
     mean = f"{100 * value.mean:.1f}"
     return f"**{mean}**" if best else mean

@@ -1,4 +1,4 @@
-"""A table of text, written as Markdown, and as CSV and LaTeX if asked for."""
+"""A table of text, and how it is written as Markdown, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text, with a name for every column, and what must be said with it.
+    """A table whose cells are text.
 
     Parameters
     ----------
     title : str
     columns : tuple of str
+        Names of the columns.
     rows : tuple of tuple of str
+        Cells of each row, as many as there are columns.
     notes : tuple of str
+        Notes to the table, written below it.
     """
 
     title: str
@@ -47,33 +50,36 @@ class Table:
                 raise InputError(f"a row has {len(row)} cells for {len(self.columns)} columns")
 
     def markdown(self) -> str:
-        """As Markdown, with title and notes."""
-        lines = [f"## {self.title}", "", _piped(self.columns)]
-        lines.append(_piped(["---"] * len(self.columns)))
-        lines += [_piped(row) for row in self.rows]
+        """Return the table as Markdown, with title and notes."""
+        lines = [f"## {self.title}", "", _markdown_line(self.columns)]
+        lines.append(_markdown_line(["---"] * len(self.columns)))
+        lines += [_markdown_line(row) for row in self.rows]
         if self.notes:
             lines += ["", *(f"- {note}" for note in self.notes)]
         return "\n".join(lines) + "\n"
 
     def csv(self) -> str:
-        """As comma-separated values, cells only."""
+        """Return the column names and cells as comma-separated values."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
         return text.getvalue()
 
     def latex(self) -> str:
-        """As a LaTeX table (needs booktabs)."""
+        """Return the table in LaTeX; it needs the package booktabs."""
         lines = [r"\begin{table}", r"\centering", rf"\caption{{{_escaped(self.title)}}}"]
         lines += [rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}", r"\toprule"]
-        lines += [_ampersanded(self.columns), r"\midrule"]
-        lines += [_ampersanded(row) for row in self.rows]
+        lines += [_latex_line(self.columns), r"\midrule"]
+        lines += [_latex_line(row) for row in self.rows]
         lines += [r"\bottomrule", r"\end{tabular}"]
         lines += [rf"\par\footnotesize {_escaped(note)}" for note in self.notes]
         return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
 def write(tables: Sequence[Table], folder: Path, name: str, also: Sequence[str] = ()) -> list[Path]:
-    """Write tables as one Markdown file; if asked for, as LaTeX, and as CSV, a file per table."""
+    """Write tables to one Markdown file and, depending on ``also``, to LaTeX and CSV files.
+
+    LaTeX is one file for all tables; CSV is one file per table.
+    """
     written = {f"{name}.md": "\n".join(table.markdown() for table in tables)}
     if "tex" in also:
         written[f"{name}.tex"] = "\n".join(table.latex() for table in tables)
@@ -89,23 +95,23 @@ def write(tables: Sequence[Table], folder: Path, name: str, also: Sequence[str] 
 
 
 def per_cent(value: Interval, best: bool = False) -> str:
-    """A share as per cent, with its interval and the number of recordings behind it."""
+    """Format a share in per cent, with its interval and number of recordings."""
     mean = f"{100 * value.mean:.1f}"
     mean = f"**{mean}**" if best else mean
     return f"{mean} [{100 * value.low:.1f}, {100 * value.high:.1f}] n={value.n_datasets}"
 
 
-def _piped(cells: Sequence[str]) -> str:
+def _markdown_line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
 
 
-def _ampersanded(cells: Sequence[str]) -> str:
+def _latex_line(cells: Sequence[str]) -> str:
     return " & ".join(_escaped(cell) for cell in cells) + r" \\"
 
 
 def _escaped(text: str) -> str:
     text = "".join(_LATEX.get(letter, letter) for letter in text)
     parts = text.split("**")
-    if len(parts) % 2 == 0:  # the last pair of stars ends nothing
+    if len(parts) % 2 == 0:  # the last pair of stars has no partner
         parts[-2:] = ["**".join(parts[-2:])]
-    return "".join(rf"\textbf{{{p}}}" if at % 2 else p for at, p in enumerate(parts))
+    return "".join(rf"\textbf{{{p}}}" if i % 2 else p for i, p in enumerate(parts))

@@ -1,7 +1,7 @@
-"""How long fits take, and maps beside those of other packages on the same network, in one run.
+"""Time of fits, and of maps compared with other packages on the same network in one run.
 
-The network has the paper's widths. Where a side needs too long it gets fewer samples, and its time
-is scaled up in proportion; the row says how many it had.
+The network has the paper's widths. A method that would take too long gets fewer samples, and its
+time is scaled up in proportion; the row contains the number of samples.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMPARED: tuple[Method, ...] = (
     "integrated-gradients",
     "feature-ablation",
 )
-# Samples for the peer, and for us where all of them would take minutes.
+# Numbers of samples for the other package, and for ours where all samples would take minutes.
 PEER_SAMPLES = {
     "inverted-gradient": 2000,
     "gradient": 20_000,
@@ -43,14 +43,15 @@ PEER_SAMPLES = {
     "feature-ablation": 600,
 }
 OUR_SAMPLES = {"integrated-gradients": 4000, "feature-ablation": 4000}
-# Of a fit: the default map, and the paper's.
+# The maps of a fit that are timed: our decoder gradient, and the map of the paper.
 TIMED_MAPS = ("decoder-gradient, sparse", "inverted-gradient, plain")
+# Repetitions; the median of them is reported. More repetitions are more precise and take longer.
 _TURNS = 3
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One method on a network with so many outputs."""
+    """One method on a network with ``width`` outputs."""
 
     method: Method
     width: int
@@ -83,10 +84,17 @@ def _(item: FitTiming) -> dict[str, Any]:
 
 
 def compare(method: Method, width: int) -> dict[str, Any]:
-    """Seconds for 20,000 samples by both sides, taking turns, and their ratio.
+    """Seconds for a map of 20,000 samples, ours and the other package's, and their ratio.
 
-    The peer is CEBRA for the inverted gradient and Captum for all others; without it, our side
-    alone is measured.
+    The other package ("peer") is CEBRA for the inverted gradient and Captum for all other methods.
+    The two run alternately. If the other package is not installed, only ours is measured.
+
+    Parameters
+    ----------
+    method : str
+        One of `COMPARED`.
+    width : int
+        Number of outputs of the network.
     """
     module = network(width)
     x = torch.randn(N_SAMPLES, N_NEURONS, generator=torch.Generator().manual_seed(1))
@@ -98,37 +106,53 @@ def compare(method: Method, width: int) -> dict[str, Any]:
         if theirs is not None:
             peer_s.append(seconds(theirs) * N_SAMPLES / n_peer)
         ours_s.append(seconds(ours(method, module, x[:n_ours])) * N_SAMPLES / n_ours)
-    found: dict[str, Any] = {"ours_s": statistics.median(ours_s), "ours_samples": n_ours}
+    result: dict[str, Any] = {"ours_s": statistics.median(ours_s), "ours_samples": n_ours}
     if peer_s:
         ratios = [b / a for a, b in zip(ours_s, peer_s, strict=True)]
-        found |= {
+        result |= {
             "peer": "cebra" if method == "inverted-gradient" else "captum",
             "peer_s": statistics.median(peer_s),
             "peer_samples": n_peer,
-            "ratio": statistics.median(peer_s) / found["ours_s"],
+            "ratio": statistics.median(peer_s) / result["ours_s"],
             "ratio_range": [min(ratios), max(ratios)],
         }
-    return found
+    return result
 
 
 def network(width: int) -> nn.Sequential:
-    """An encoder of the paper's widths."""
+    """Return an encoder with the paper's widths."""
     torch.manual_seed(0)
     layers: list[nn.Module] = []
-    before = N_NEURONS
-    for per in WIDTHS:
-        layers += [nn.Linear(before, per * width), nn.GELU()]
-        before = per * width
-    return nn.Sequential(*layers, nn.Linear(before, width))
+    n_inputs = N_NEURONS
+    for factor in WIDTHS:
+        layers += [nn.Linear(n_inputs, factor * width), nn.GELU()]
+        n_inputs = factor * width
+    return nn.Sequential(*layers, nn.Linear(n_inputs, width))
 
 
 def ours(method: Method, module: nn.Module, x: Tensor) -> Callable[[], Any]:
-    """Our map."""
+    """Return a function that makes our map."""
     return lambda: attribute(module, x, method=method)
 
 
 def peer(method: str, module: nn.Module, x: Tensor, width: int) -> Callable[[], Any] | None:
-    """The same map by Captum, one output at a time; the inverted one by CEBRA; None without it."""
+    """Return a function that makes the same map with the other package.
+
+    Captum makes it one output at a time; the inverted gradient is CEBRA's.
+
+    Parameters
+    ----------
+    method : str
+    module : torch.nn.Module
+    x : Tensor of shape (n_samples, n_neurons)
+    width : int
+        Number of outputs of the module.
+
+    Returns
+    -------
+    callable or None
+        None if Captum or CEBRA is not installed.
+    """
     try:
         import captum.attr
         import cebra.attribution
@@ -137,7 +161,7 @@ def peer(method: str, module: nn.Module, x: Tensor, width: int) -> Callable[[], 
     if method == "inverted-gradient":
 
         def invert() -> Any:
-            # As its users call it.
+            # This is how users of CEBRA call it.
             with contextlib.redirect_stdout(io.StringIO()):
                 maps = cebra.attribution.init(
                     name="jacobian-based",
@@ -172,7 +196,7 @@ def peer(method: str, module: nn.Module, x: Tensor, width: int) -> Callable[[], 
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """Wall time of one call."""
+    """Wall time of one call in seconds."""
     started = time.perf_counter()
     call()
     return time.perf_counter() - started

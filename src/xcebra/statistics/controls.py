@@ -1,9 +1,10 @@
-"""Controls: units that cannot carry a label, in the place of recorded neurons.
+"""Controls: units that cannot be connected to a label, in the place of recorded neurons.
 
-A few neurons are replaced, in what the encoder sees, by copies of themselves that are moved in time
-or by noise of the same distribution, and are tested as neurons are. They take part in the latents
-exactly as the neuron does whose place they hold: if a neuron could find itself in the latents that
-it is explained by, they would be called connected too. The map itself is made without them.
+In the input of the encoder, a few neurons are replaced by copies of themselves that are shifted in
+time or shuffled. These controls are then tested in the same way as neurons. They contribute to the
+latents exactly as the replaced neurons do. If the test called neurons connected only because their
+own activity is part of the latents that explain them, it would therefore call controls connected
+too. The map itself is computed without controls.
 """
 
 from __future__ import annotations
@@ -16,23 +17,25 @@ from numpy.typing import NDArray
 from xcebra.data.epochs import Epochs, IntArray
 from xcebra.data.recording import Recording
 
-# A tenth of the neurons, within these limits: few enough that the latents stay what they are,
-# enough to see a test that calls everything connected.
+# A tenth of the neurons, but at least 4 and at most 20: few enough that the latents hardly change,
+# and enough to notice a test that calls everything connected. Not tuned.
 _SHARE, _FEWEST, _MOST = 0.1, 4, 20
-# Shifts of copies are at least this share of the recording.
+# Shifts of copies are at least this share of the recording. Larger values separate slow activity
+# from its copy more reliably, but leave fewer different shifts; not tuned.
 _LEAST_SHIFT = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class WithControls:
-    """A recording in which some neurons are replaced; it is read as a Recording is.
+    """A recording in which some neurons are replaced by controls, with the interface `Activity`.
 
     Parameters
     ----------
     recording : Recording
     neurons : ndarray of shape (n_controls,)
-        Whose place the controls take.
+        Indices of the neurons that are replaced.
     activity : ndarray of shape (n_times, n_controls)
+        Activity of the controls.
     """
 
     recording: Recording
@@ -46,35 +49,37 @@ class WithControls:
 
     @property
     def overlap(self) -> int:
-        """How far smoothing spreads each sample of the recording."""
+        """Number of samples on either side that share activity because it was smoothed."""
         return self.recording.overlap
 
     @property
     def n_times(self) -> int:
-        """Samples of the recording."""
+        """Number of samples of the recording."""
         return self.recording.n_times
 
     @property
     def n_neurons(self) -> int:
-        """Neurons of the recording."""
+        """Number of neurons of the recording."""
         return self.recording.n_neurons
 
     def rows(self, times: IntArray) -> NDArray[np.float32]:
-        """Activity at some times."""
+        """Activity at ``times``, of shape (n, n_neurons)."""
         rows = self.recording.rows(times)
         rows[:, self.neurons] = self.activity[times]
         return rows
 
     def windows(self, times: IntArray, size: int) -> NDArray[np.float32]:
-        """Activity around some times, of shape (n, size, n_neurons)."""
-        around = self.epochs.windows(times, size, self.n_times)
-        return self.rows(around.ravel()).reshape(*around.shape, self.n_neurons)
+        """Activity in the windows around ``times``, of shape (n, size, n_neurons)."""
+        indices = self.epochs.windows(times, size, self.n_times)
+        return self.rows(indices.ravel()).reshape(*indices.shape, self.n_neurons)
 
 
 def with_controls(recording: Recording, seed: int) -> WithControls:
-    """Put controls in the place of some neurons: copies moved in time, and shuffled ones, in turn.
+    """Replace some neurons, drawn at random, by controls.
 
-    A shuffled copy keeps the neuron's distribution, so that counts stay counts of the same rate.
+    The controls are alternately copies that are shifted circularly in time and copies whose samples
+    are shuffled. A shuffled copy keeps the distribution of the neuron, so that counts stay counts
+    with the same mean.
     """
     rng = np.random.default_rng(seed)
     n_neurons, n = recording.n_neurons, recording.n_times
@@ -83,9 +88,9 @@ def with_controls(recording: Recording, seed: int) -> WithControls:
     activity = np.empty((n, size), dtype=np.float32)
     least = max(1, int(_LEAST_SHIFT * n))
     for i, neuron in enumerate(neurons):
-        own = np.asarray(recording.neural[:, neuron], dtype=np.float32)
+        original = np.asarray(recording.neural[:, neuron], dtype=np.float32)
         if i % 2:
-            activity[:, i] = rng.permutation(own)
+            activity[:, i] = rng.permutation(original)
         else:
-            activity[:, i] = np.roll(own, int(rng.integers(least, max(least + 1, n - least))))
+            activity[:, i] = np.roll(original, int(rng.integers(least, max(least + 1, n - least))))
     return WithControls(recording, neurons, activity)

@@ -1,19 +1,19 @@
 """How well a label is read from the activity on held-out time, compared with shifted labels.
 
-Recordings drift and rest, and labels and neurons are slow. A decoder finds slow relations between
-two unrelated series ("nonsense correlations", Harris 2020), so that a held-out R^2 above zero alone
-is no evidence. Here the decoder is fitted anew to every circular shift of the label: a shifted
-label keeps its own course over time and has lost its relation to the activity, and the same fit
-says how much of it is read by chance.
+Labels and neural activity change slowly and drift. Between two slow series, a decoder finds
+relations even if the series are unrelated ("nonsense correlations", Harris 2020), so a held-out R^2
+above zero alone is no evidence. Here, the decoder is also fitted to circular shifts of the label. A
+shifted label has the same course over time but no relation to the activity, so its R^2 shows how
+much of a label is read by chance.
 
 A circular shift joins the end of a label to its start. A label that drifts through the whole
-recording jumps there, and is then harder to read than the unshifted one, whether or not it has
-to do with the activity. For the comparison, changes slower than a tenth of the recording are
+recording jumps there, and is then harder to read than the unshifted label, whether or not it is
+related to the activity. For the comparison, changes slower than a tenth of the recording are
 therefore removed from the activity and from every shifted label. Without this, unrelated random
 walks had p <= 0.01 in 32 of 100 simulations; with it, in none.
 
 The decoder is a ridge regression with a closed form. Its features do not change with the shift, so
-one eigendecomposition per fold serves all shifts, which are only more columns on the right.
+one eigendecomposition per fold is enough for all shifts, which are further columns of the targets.
 """
 
 from __future__ import annotations
@@ -38,31 +38,41 @@ from xcebra.statistics.ridge import (
     make_folds,
 )
 
-# The smallest p-value is then 1 / 200, half of the level that a "yes" needs.
+# Number of circular shifts. The smallest p-value is then 1 / 200, half of the level that the
+# verdict "yes" needs.
 N_SHIFTS = 199
-# Fewer samples leave stretches of less than ten samples, which hold no more than one behaviour.
+# With fewer samples, the 20 stretches have less than ten samples each, too few to contain more than
+# one behaviour.
 LEAST_SAMPLES = 200
-# Smoothing, in samples: from none to two seconds for bins of 20 ms, between which places and
-# headings are read best. A width must fit into a stretch several times.
+# Numbers of samples over which the activity is averaged: for bins of 20 ms, from no averaging to
+# two seconds. Positions and headings are read best between these limits.
 _WIDTHS = (1, 5, 15, 45, 101)
+# A stretch must be at least this many times as long as a width, so that most averages lie inside
+# it. Larger values exclude long widths in short recordings; not tuned.
 _WIDTHS_A_STRETCH = 4
-# These keep 50,000 samples of 60 neurons at about two seconds on one core: samples, samples times
-# columns of the label, and samples at least.
+# Largest number of samples, largest number of samples times columns of the label, and smallest
+# number of samples to which the second limit may lead. With these limits, a recording of 50,000
+# samples of 60 neurons takes about two seconds on one core.
 _MOST_SAMPLES, _MOST_ENTRIES, _FEWEST_SAMPLES = 20_000, 100_000, 5_000
+# Number of principal components, and samples from which they are computed. More of them follow the
+# activity more closely and take longer; not tuned.
 _MOST_COMPONENTS, _ROWS_FOR_COMPONENTS = 100, 5_000
-# Cosines as in the test of connections, of wavelengths somewhat longer than the data are wide.
+# Random cosines, as many as in the test of connections; their wavelengths are somewhat longer than
+# the width of the data.
 _MOST_WAVES, _ROWS_A_WAVE = 150, 20
 _WAVELENGTH = 1.5
-# Half cycles of the slowest cosines that count as drift: periods down to a tenth of the recording.
-# With these, p-values of unrelated slow labels and random walks are uniform in simulations.
+# Number of the slowest cosines that count as drift, from half a cycle to ten cycles: periods down
+# to a tenth of the recording. With this value, p-values of unrelated slow labels and random walks
+# are uniform in simulations.
 _DRIFT_COSINES = 20
-# Smaller shifts of slow labels are near copies. This share of the recording
-# is the least.
+# Smallest shift, as a share of the recording. After a smaller shift a slow label would be nearly
+# the same. Larger values leave fewer different shifts; not tuned.
 _LEAST_SHIFT = 1 / 20
-# Rounding errors of single precision.
+# A smaller share of the label's variance is a rounding error of single precision.
 _LEAST_LEFT = 1e-6
+# Samples that are read together: larger values need more memory. Not tuned.
 _ROWS_AT_ONCE = 16_384
-# A difference of R^2 that a reader should know of.
+# A difference of R^2 that is large enough to be mentioned to the reader; not tuned.
 _MENTIONED = 0.1
 
 
@@ -73,24 +83,27 @@ class Decoding:
     Parameters
     ----------
     r2 : float
-        Share of the label's variance that is predicted, over all its columns together: for angles
-        cosine and sine, for classes one column each. Negative if the mean predicts better.
+        Share of the label's variance that is predicted, over all columns together. The columns are
+        cosine and sine for an angle, and one for each class of a discrete label. It is negative if
+        the mean predicts better.
     p_value : float
-        Rank of ``r2_without_drift`` among the R^2 of shifted labels, each with decoders of its own.
+        From the rank of ``r2_without_drift`` among the same R^2 of shifted labels. Decoders are
+        fitted to each shifted label separately.
     r2_without_drift : float
-        R^2 after slow changes were removed from label and activity.
+        R^2 after slow changes were removed from the label and from the activity.
     nulls : tuple of float
-        The same of the shifted labels.
+        The R^2 without drift of each shifted label.
     error, chance_error : float or None
-        Median absolute error of the prediction, and of predicting the mean: degrees for angles,
-        Euclidean distance in the label's own unit otherwise. None for classes.
+        Median absolute error of the prediction, and of a prediction by the mean. It is in degrees
+        for angles, and the Euclidean distance in the unit of the label for other continuous labels.
+        None for discrete labels.
     accuracy, chance_accuracy : float or None
-        Mean over classes of the share that is predicted correctly, and one over the number of
-        classes. None for other labels.
+        Share of samples that is predicted correctly, averaged over classes, and 1 divided by the
+        number of classes. None if the label is not discrete.
     unit : str
         ``"degrees"``, ``"label units"`` or ``"balanced accuracy"``.
     width : int
-        Samples over which the activity was averaged.
+        Number of samples over which the activity was averaged.
     """
 
     r2: float
@@ -106,16 +119,16 @@ class Decoding:
 
     @property
     def in_words(self) -> str:
-        """R^2 with the error or the accuracy, beside chance."""
+        """R^2 and the error or the accuracy, each with its chance level, as text."""
         if self.accuracy is not None:
-            more = f"balanced accuracy {self.accuracy:.0%}, chance {self.chance_accuracy:.0%}"
+            details = f"balanced accuracy {self.accuracy:.0%}, chance {self.chance_accuracy:.0%}"
         else:
             unit = " degrees" if self.unit == "degrees" else ""
-            more = f"median error {self.error:.3g}{unit}, chance {self.chance_error:.3g}"
+            details = f"median error {self.error:.3g}{unit}, chance {self.chance_error:.3g}"
         r2 = f"R^2 {self.r2:.2f}"
         if abs(self.r2 - self.r2_without_drift) > _MENTIONED:
             r2 += f" ({self.r2_without_drift:.2f} without slow drift)"
-        return f"{r2}, {more}"
+        return f"{r2}, {details}"
 
 
 def decode(
@@ -128,12 +141,12 @@ def decode(
 ) -> Decoding | None:
     """Read a label from the activity on held-out time, and compare with shifted labels.
 
-    The activity is averaged over several widths, never across the border of an epoch. Each width
-    gives principal components of the standardised neurons, and random cosines of them, which let a
-    ridge regression follow nonlinear relations. The recording is cut into 20 stretches that are
-    held out in turn, five folds of four; samples that share activity with a test stretch are left
-    out of training. Width and ridge penalty are those with the highest held-out R^2, chosen in the
-    same way for every shifted label.
+    The activity is averaged over several widths, never across the border of an epoch. For each
+    width, the features are principal components of the standardised neurons and random cosines of
+    these components, with which a ridge regression can follow nonlinear relations. The recording is
+    cut into 20 stretches, which are held out in five folds of four stretches each. Samples that
+    share activity with a test stretch are left out of training. The width and the ridge penalty
+    with the highest held-out R^2 are chosen, in the same way for every shifted label.
 
     Parameters
     ----------
@@ -141,10 +154,11 @@ def decode(
     label : Label
         With one row for each sample of the recording.
     window : int
-        Samples that the embedding is read from; one more width to choose from.
+        Window of the embedding in samples, which is one more width to choose from.
     n_shifts : int
+        Number of circular shifts of the label.
     seed : int
-        Of the shifts and the cosines.
+        Seed of the shifts and of the cosines.
 
     Returns
     -------
@@ -154,20 +168,21 @@ def decode(
     times = recording.epochs.indices()
     times = _evenly(times[label.valid[times]], _n_samples(label.points.shape[1]))
     points = label.points[times]
-    spread = points.std(axis=0)
-    if len(times) < LEAST_SAMPLES or not spread.any():
+    deviation = points.std(axis=0)
+    if len(times) < LEAST_SAMPLES or not deviation.any():
         return None
     rng = np.random.default_rng(seed)
     shifts = np.concatenate([[0], _shifts(len(times), n_shifts, rng)])
     drift = _drift_basis(len(times))
     centred = (points - points.mean(axis=0)).astype(np.float32)
-    # All shifts of the label side by side, of shape (sample, shift x column). The label is shifted
-    # first, so that its jump is treated like any other part of it.
+    # All shifts of the label side by side, of shape (n_samples, n_shifts * n_columns). Drift is
+    # removed after the shift, so that the jump between end and start is treated like any other part
+    # of the label.
     shifted = np.concatenate([np.roll(centred, shift, axis=0) for shift in shifts], axis=1)
     shifted = _without(shifted, drift)
     total = float(np.square(centred, dtype=np.float64).sum())
     totals = np.square(shifted).sum(axis=0, dtype=np.float64).reshape(len(shifts), -1).sum(axis=1)
-    # A label that is nothing but drift leaves rounding errors only.
+    # Of a label that consists of drift alone, only rounding errors are left.
     if totals[0] < _LEAST_LEFT * total:
         return None
     best, best_without = -np.inf, np.full(len(shifts), -np.inf)
@@ -195,29 +210,30 @@ def decode(
 
 
 def _drift_basis(n: int) -> Singles:
-    """The slowest cosines of a recording, orthonormal, of shape (n, n_cosines)."""
+    """Orthonormal cosines that change slowest over the recording, of shape (n, n_cosines)."""
     phase = np.pi * (np.arange(n)[:, None] + 0.5) / n
     return (np.cos(phase * np.arange(1, _DRIFT_COSINES + 1)) * np.sqrt(2 / n)).astype(np.float32)
 
 
 def _without(series: Singles, basis: Singles) -> Singles:
-    """What is left of a series without its part in an orthonormal basis."""
+    """Subtract from a series its projection onto an orthonormal basis."""
     return series - basis @ (basis.T @ series)
 
 
 def _n_samples(n_columns: int) -> int:
-    """How many samples to use: fewer for labels of many columns, which take as much longer."""
+    """Number of samples to use, which is smaller for labels of many columns to limit the time."""
     return int(np.clip(_MOST_ENTRIES // n_columns, _FEWEST_SAMPLES, _MOST_SAMPLES))
 
 
 def _evenly(times: IntArray, most: int) -> IntArray:
-    """At most so many of ``times``, evenly spaced."""
+    """Select at most ``most`` of ``times``, evenly spaced."""
     if len(times) <= most:
         return times
     return times[np.arange(most) * len(times) // most]
 
 
 def _shifts(n: int, n_shifts: int, rng: np.random.Generator) -> IntArray:
+    """Draw random circular shifts, without replacement if there are enough different ones."""
     margin = max(1, int(n * _LEAST_SHIFT))
     possible = np.arange(margin, n - margin + 1)
     return rng.choice(possible, size=n_shifts, replace=len(possible) < n_shifts)
@@ -226,14 +242,14 @@ def _shifts(n: int, n_shifts: int, rng: np.random.Generator) -> IntArray:
 def _features(
     recording: Recording, times: IntArray, window: int, rng: np.random.Generator
 ) -> Iterator[tuple[int, Singles]]:
-    """Features at ``times`` for each width: components of the activity, and cosines of them."""
+    """Yield each width and its features: components of the activity, and cosines of them."""
     most = max(1, len(times) // (N_STRETCHES * _WIDTHS_A_STRETCH))
-    # The samples may be spaced; the stretches are as much longer.
+    # If only every n-th sample is used, stretches are n times as long.
     most *= max(1, int(np.median(np.diff(times))))
     widths = sorted({w for w in (*_WIDTHS, window) if w == 1 or w <= most})
     middle = widths[len(widths) // 2]
-    some = _evenly(times, _ROWS_FOR_COMPONENTS)
-    rows = _smoothed(recording, some, [middle], None)[0]
+    component_times = _evenly(times, _ROWS_FOR_COMPONENTS)
+    rows = _smoothed(recording, component_times, [middle], None)[0]
     mean, scale = rows.mean(axis=0), rows.std(axis=0)
     varies = scale > 0
     if not varies.any():
@@ -272,36 +288,40 @@ def _loadings(rows: Array) -> Singles:
 def _smoothed(
     recording: Recording, times: IntArray, widths: list[int], projection: Singles | None
 ) -> list[Singles]:
-    """Activity around ``times``, averaged over each width inside its epoch, and projected."""
+    """Activity averaged over each width around ``times``, inside the epoch, and then projected.
+
+    Returns one array of shape (len(times), n_columns) for each width.
+    """
     n_columns = recording.n_neurons if projection is None else projection.shape[1]
-    result = [np.empty((len(times), n_columns), np.float32) for _ in widths]
+    averages = [np.empty((len(times), n_columns), np.float32) for _ in widths]
     halves = [width // 2 for width in widths]
     reach = max(halves)
     for start, stop in recording.epochs.pairs():
         for first in range(start, stop, _ROWS_AT_ONCE):
             last = min(first + _ROWS_AT_ONCE, stop)
-            at = slice(*np.searchsorted(times, [first, last]))
-            if at.start == at.stop:
+            part = slice(*np.searchsorted(times, [first, last]))
+            if part.start == part.stop:
                 continue
             low, high = max(start, first - reach), min(stop, last + reach)
             rows = recording.rows(slice(low, high))
             if projection is not None:
                 rows = rows @ projection
             sums = np.concatenate([np.zeros((1, n_columns)), np.cumsum(rows, 0, np.float64)])
-            for each, half in zip(result, halves, strict=True):
-                a = np.maximum(times[at] - half, low) - low
-                b = np.minimum(times[at] + half + 1, high) - low
-                each[at] = (sums[b] - sums[a]) / (b - a)[:, None]
-    return result
+            for average, half in zip(averages, halves, strict=True):
+                a = np.maximum(times[part] - half, low) - low
+                b = np.minimum(times[part] + half + 1, high) - low
+                average[part] = (sums[b] - sums[a]) / (b - a)[:, None]
+    return averages
 
 
 def _in_units(kind: str, points: Array, predicted: Array) -> dict[str, Any]:
-    """The error of predictions in the unit of the label, beside chance."""
+    """Fields of `Decoding` with the error or the accuracy of predictions, and its chance level."""
     mean = np.broadcast_to(points.mean(axis=0), points.shape)
     if kind == "discrete":
         codes, share = points.argmax(axis=1), points.mean(axis=0)
         present = np.flatnonzero(share > 0)
-        # Divided by the share of its class, so that rare classes are predicted as well.
+        # Each prediction is divided by the share of its class, so that rare classes are predicted
+        # too.
         guess = present[(predicted[:, present] / share[present]).argmax(axis=1)]
         hits = [float((guess[codes == k] == k).mean()) for k in present]
         return {
@@ -322,7 +342,7 @@ def _in_units(kind: str, points: Array, predicted: Array) -> dict[str, Any]:
     }
 
 
-def _angle_between(one: Array, other: Array) -> Array:
-    """Absolute angle between rows of cosine and sine, in degrees."""
-    first, second = (np.arctan2(each[:, 1], each[:, 0]) for each in (one, other))
+def _angle_between(points: Array, others: Array) -> Array:
+    """Absolute angle in degrees between rows of cosine and sine, of shape (n_samples,)."""
+    first, second = (np.arctan2(rows[:, 1], rows[:, 0]) for rows in (points, others))
     return np.degrees(np.abs(np.angle(np.exp(1j * (first - second)))))

@@ -1,7 +1,7 @@
 """Ridge regressions of many targets on the same features, with every stretch of time held out.
 
-Their closed form needs sums of products only. One eigendecomposition of the features per fold
-serves every target and every penalty.
+Their closed form needs only sums of products. One eigendecomposition of the features per fold is
+enough for all targets and all penalties.
 """
 
 from __future__ import annotations
@@ -19,21 +19,36 @@ from xcebra.data.epochs import IntArray
 Array = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
-# As in the test of connections: enough stretches to spread each fold through a whole session.
+# Number of stretches, as in the test of connections: enough to distribute each fold over a whole
+# session. Number of folds: more folds leave more samples for training and take longer; not tuned.
 N_STRETCHES, N_FOLDS = 20, 5
-# With features of variance about one. On real recordings the best lies between.
+# Ridge penalties for features with a variance of about 1. On real recordings the best penalty lies
+# between the smallest and the largest of them.
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 
 class Fold(NamedTuple):
-    """Rows that are tested, and rows beside them that are left out of training."""
+    """Indices of the rows to test, and of rows next to them that are left out of training."""
 
     test: IntArray
     purged: IntArray
 
 
 def make_folds(times: IntArray, reach: int) -> list[Fold]:
-    """Stretches of samples in turn; ``reach`` samples on either side are left out of training."""
+    """Assign contiguous stretches of samples to folds in turn.
+
+    Parameters
+    ----------
+    times : ndarray of int of shape (n_samples,)
+        Indices of the samples in the recording, in order.
+    reach : int
+        Samples that lie at most this far from a test stretch are left out of training.
+
+    Returns
+    -------
+    list of Fold
+        With indices into ``times``.
+    """
     n = len(times)
     borders = np.arange(N_STRETCHES + 1) * n // N_STRETCHES
     stretch = np.searchsorted(borders, np.arange(n), side="right") - 1
@@ -59,37 +74,51 @@ def held_out_errors(features: Singles, targets: Singles, folds: list[Fold]) -> A
     folds : list of Fold
         Every sample is tested in one of them.
     """
-    tested = [_Moments.of(features[fold.test], targets[fold.test]) for fold in folds]
-    whole = reduce(_Moments.plus, tested)
-    result = np.zeros((len(RIDGES), targets.shape[1]))
-    for fold, test in zip(folds, tested, strict=True):
+    test_moments = [_Moments.of(features[fold.test], targets[fold.test]) for fold in folds]
+    total = reduce(_Moments.plus, test_moments)
+    errors = np.zeros((len(RIDGES), targets.shape[1]))
+    for fold, test in zip(folds, test_moments, strict=True):
         purged = _Moments.of(features[fold.purged], targets[fold.purged])
-        train = whole.minus(test).minus(purged)
+        train = total.minus(test).minus(purged)
         solver = _Solver.of(train)
-        rotated = solver.seen(test)
+        rotated = solver.rotated(test)
         for i, ridge in enumerate(RIDGES):
             weights = solver.weights(ridge)
             explained = np.einsum("ij,ij->j", weights, 2 * rotated.cross - rotated.gram @ weights)
-            result[i] += rotated.squares - explained
-    return result
+            errors[i] += rotated.squares - explained
+    return errors
 
 
 def held_out_predictions(
     features: Singles, target: Singles, folds: list[Fold], ridge: float
 ) -> Array:
-    """Held-out predictions of one target, of shape (n_samples, n_columns)."""
-    result = np.empty(target.shape)
+    """Held-out predictions of one target, of shape (n_samples, n_columns).
+
+    Parameters
+    ----------
+    features : ndarray of shape (n_samples, n_features)
+    target : ndarray of shape (n_samples, n_columns)
+    folds : list of Fold
+        Every sample is tested in one of them.
+    ridge : float
+        Penalty.
+    """
+    predictions = np.empty(target.shape)
     for fold in folds:
         keep = np.ones(len(features), dtype=bool)
         keep[fold.test] = keep[fold.purged] = False
         solver = _Solver.of(_Moments.of(features[keep], target[keep]))
         weights = solver.directions @ solver.weights(ridge)
-        result[fold.test] = (features[fold.test] - solver.centre) @ weights + solver.mean
-    return result
+        predictions[fold.test] = (features[fold.test] - solver.centre) @ weights + solver.mean
+    return predictions
 
 
 class _Moments(NamedTuple):
-    """What a least-squares fit needs to know of some samples."""
+    """Sums over samples from which a least-squares fit can be computed.
+
+    Number of samples, sums of features and of targets, sums of products of features (``gram``) and
+    of features with targets (``cross``), and sums of squares of the targets.
+    """
 
     n: float
     sums: Array
@@ -111,30 +140,30 @@ class _Moments(NamedTuple):
         )
 
     def plus(self, other: _Moments) -> _Moments:
-        """Of both sets of samples together."""
+        """Moments of both sets of samples together."""
         return _Moments(*map(add, self, other))
 
     def minus(self, other: _Moments) -> _Moments:
-        """Without some of the samples."""
+        """Moments without the samples of ``other``."""
         return _Moments(*map(sub, self, other))
 
     def around(self, centre: Array, mean: Array) -> _Moments:
-        """The same of features and targets that are counted from a centre and a mean."""
+        """Moments after subtracting ``centre`` from the features and ``mean`` from the targets."""
         n, sums, target_sums, gram, cross, squares = self
-        moved = sums - n * centre
+        centred_sums = sums - n * centre
         return _Moments(
             n,
-            moved,
+            centred_sums,
             target_sums - n * mean,
-            gram - np.outer(centre, sums) - np.outer(moved, centre),
-            cross - np.outer(centre, target_sums) - np.outer(moved, mean),
+            gram - np.outer(centre, sums) - np.outer(centred_sums, centre),
+            cross - np.outer(centre, target_sums) - np.outer(centred_sums, mean),
             squares - 2 * mean * target_sums + n * mean**2,
         )
 
 
 @dataclass(frozen=True, eq=False)
 class _Solver:
-    """Ridge regressions of many targets on the same samples, by their principal directions."""
+    """Ridge regressions of many targets on the same features, along their principal directions."""
 
     centre: Array
     mean: Array
@@ -154,8 +183,8 @@ class _Solver:
         """Weights along the principal directions, of shape (n_features, n_targets)."""
         return self.cross / (self.values + ridge)[:, None]
 
-    def seen(self, test: _Moments) -> _Moments:
-        """Moments of other samples, along the principal directions."""
-        moved = test.around(self.centre, self.mean)
-        gram = self.directions.T @ moved.gram @ self.directions
-        return moved._replace(gram=gram, cross=self.directions.T @ moved.cross)
+    def rotated(self, test: _Moments) -> _Moments:
+        """Moments of other samples along the principal directions of the training samples."""
+        centred = test.around(self.centre, self.mean)
+        gram = self.directions.T @ centred.gram @ self.directions
+        return centred._replace(gram=gram, cross=self.directions.T @ centred.cross)

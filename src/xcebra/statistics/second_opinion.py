@@ -1,9 +1,9 @@
-"""A second opinion beside a map: simple scores of each neuron that use the label alone.
+"""Second opinion: simple scores of each neuron for a label, computed without an embedding.
 
-An attribution map rests on an embedding that was learned. The scores here do not: the mean rate, an
-encoding model of the label alone, and the usual score of the label's kind. They cannot separate
-correlated factors, so a difference from the map is not always a mistake of the map. It is always a
-reason to look.
+An attribution map depends on an embedding that was learned. The scores here do not: the mean rate,
+the encoding strength, and the classical score for a label of this kind. They cannot separate
+correlated factors, so a difference from the map is not always an error of the map, but it should
+always be examined.
 """
 
 from __future__ import annotations
@@ -25,41 +25,43 @@ from xcebra.statistics.tuning_scores import mean_vector_length, rate_maps, spati
 
 Array = NDArray[np.float64]
 
-# Scores of single neurons do not gain from more samples; `encoding_strength` uses as many at most.
+# Scores of single neurons hardly improve with more samples; `encoding_strength` has the same limit.
 _MOST_SAMPLES = 50_000
-# Mean vector lengths are too large if a bin of heading holds few samples; `mean_vector_length`
-# asks for some tens, and has 60 bins by default.
+# Mean vector lengths are too large if a bin of heading has few samples. The documentation of
+# `mean_vector_length` recommends some tens; its default is 60 bins. The lower limit is not tuned.
 _SAMPLES_PER_BIN, _FEWEST_BINS, _MOST_BINS = 30, 8, 60
 # Held-out R^2 above which a neuron counts as explained by the label. In the mouse recording
-# A2929-200711 (50 ms bins) the head-direction cells have 0.35 and more, six of the eight CA1 cells
-# have less than 0.01.
+# A2929-200711 (50 ms bins), the head-direction cells have 0.35 or more, and six of the eight CA1
+# cells have less than 0.01.
 CLEAR_ENCODING = 0.02
-# Neurons "at the top" of a ranking are those of the highest quarter, by convention.
+# Neurons in the highest quarter of a ranking count as high and those in the lower half as low, by
+# convention.
 _TOP, _LOWER_HALF = 0.75, 0.5
-# With fewer neurons a rank correlation means little: its standard error, 1 / sqrt(n - 1), is 0.38
-# for 8 neurons. With fewer than 3 explained neurons there is no ranking to compare with.
+# With fewer neurons, a rank correlation is too uncertain: its standard error, 1 / sqrt(n - 1), is
+# 0.38 for 8 neurons. With fewer than 3 explained neurons, there is no ranking to compare with.
 _FEWEST_NEURONS, _FEWEST_EXPLAINED = 8, 3
 
 
 @dataclass(frozen=True, eq=False)
 class SecondOpinion:
-    """Scores of every neuron for one label, made without the embedding.
+    """Scores of every neuron for one label, computed without the embedding.
 
     Parameters
     ----------
     rate : ndarray of shape (n_neurons,)
         Mean activity.
     rate_unit : {"per second", "per sample"}
-        Per second for activity of 0 or more with known times, otherwise per sample.
+        Per second if the activity is nowhere negative and the times of the samples are known,
+        otherwise per sample.
     encoding : ndarray of shape (n_neurons,) or None
-        Share of the neuron's variance on held-out time that the label alone explains (R^2). None if
-        there are too few samples.
+        Encoding strength: share of the neuron's variance on held-out time that the label alone
+        explains (R^2). None if there are too few samples.
     usual : ndarray of shape (n_neurons,) or None
-        The usual score for a label of this kind. None if there is none, or if the activity is
-        negative somewhere.
+        Classical score for a label of this kind. None if there is no such score, or if the activity
+        is negative somewhere.
     usual_name : {"mean_vector_length", "spatial_information", "information"} or None
-        Mean vector length for a circular label; bits per spike for a continuous label of two
-        columns or one.
+        Mean vector length for a circular label; information in bits per spike for a continuous
+        label of two columns or of one column, respectively.
     """
 
     rate: Array
@@ -70,25 +72,25 @@ class SecondOpinion:
 
     def __post_init__(self) -> None:
         for name in ("rate", "encoding", "usual"):
-            if (given := getattr(self, name)) is not None:
-                array = np.array(given, dtype=np.float64)
+            if (scores := getattr(self, name)) is not None:
+                array = np.array(scores, dtype=np.float64)
                 array.flags.writeable = False
                 object.__setattr__(self, name, array)
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A neuron that is high in the map and low in the encoding model, or the other way round.
+    """A neuron that is high in the map and low in the encoding model, or vice versa.
 
     Parameters
     ----------
     neuron : str
     higher : {"map", "encoding"}
-        Which of the two gives the neuron more.
+        Which of the two ranks the neuron higher.
     score : float
-        Of the map.
+        Score of the neuron in the map.
     encoding : float
-        Held-out R^2 of the label alone.
+        Encoding strength of the neuron: held-out R^2 of the label alone.
     meaning : str
         What the disagreement may mean, in one or two sentences.
     """
@@ -106,20 +108,20 @@ class Disagreement:
 def second_opinions(
     recording: Recording, labels: Mapping[str, Label], times: IntArray
 ) -> dict[str, SecondOpinion]:
-    """Score every neuron for every label, without an embedding.
+    """Score every neuron for every label without an embedding.
 
     Parameters
     ----------
     recording : Recording
     labels : mapping of str to Label
-        Over the samples of the recording.
+        Labels with one row for each sample of the recording.
     times : ndarray of int of shape (n_samples,)
         Indices of the samples to use, in order. At most 50,000 of them are used, evenly spaced.
 
     Returns
     -------
     dict of str to SecondOpinion
-        One for each label. What cannot be computed is None; data never raises an error.
+        One for each label. Scores that cannot be computed are None; no error is raised.
     """
     if not labels or len(times) == 0:
         return {}
@@ -148,22 +150,22 @@ def agreement(scores: Array, opinion: SecondOpinion) -> float | None:
     ----------
     scores : ndarray of shape (n_neurons,)
     opinion : SecondOpinion
-        An R^2 below 0 counts as 0: the order of neurons without encoding means nothing.
+        An R^2 below 0 counts as 0, because the order of neurons without encoding has no meaning.
 
     Returns
     -------
     float or None
-        None if there is no encoding strength, there are fewer than 3 neurons, or one of the two
-        does not vary.
+        None if there is no encoding strength, if there are fewer than 3 neurons, or if one of the
+        two does not vary.
     """
     if opinion.encoding is None:
         return None
-    first, second = np.asarray(scores, dtype=np.float64), np.maximum(opinion.encoding, 0.0)
-    if len(first) < 3 or not (np.isfinite(first).all() and np.isfinite(second).all()):
+    scores, encoding = np.asarray(scores, dtype=np.float64), np.maximum(opinion.encoding, 0.0)
+    if len(scores) < 3 or not (np.isfinite(scores).all() and np.isfinite(encoding).all()):
         return None
-    if np.ptp(first) == 0 or np.ptp(second) == 0:
+    if np.ptp(scores) == 0 or np.ptp(encoding) == 0:
         return None
-    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
+    return float(np.corrcoef(rankdata(scores), rankdata(encoding))[0, 1])
 
 
 def disagreements(
@@ -173,22 +175,24 @@ def disagreements(
     opinion: SecondOpinion,
     connected: NDArray[np.bool_] | None = None,
 ) -> list[Disagreement]:
-    """Neurons that are high by the map and low by the encoding model, or the other way round.
+    """Neurons that are high in the map and low in the encoding model, or vice versa.
 
-    High means in the top quarter of the neurons, and low means in the lower half. By the encoding
-    model, high ones have an R^2 above 0.02 and low ones have not. Where a test was made, high ones
-    are also called connected, and all that are not called connected are low. A neuron that is
-    called connected with an R^2 of 0 or less is always listed.
+    High neurons are in the top quarter, and low neurons are in the lower half. In the encoding
+    model, high neurons must also have an R^2 above 0.02, and low neurons one of at most 0.02. If
+    there are results of a test, high neurons of the map must also be called connected, and all
+    neurons that are not called connected are low in the map. A neuron that is called connected with
+    an R^2 of 0 or less is always listed.
 
     Parameters
     ----------
     name : str
-        The label.
+        Name of the label.
     neuron_names : sequence of str
     scores : ndarray of shape (n_neurons,)
+        Scores of the map for the block of the label.
     opinion : SecondOpinion
     connected : ndarray of bool of shape (n_neurons,), optional
-        Neurons that a test called connected.
+        Whether a test called each neuron connected.
 
     Returns
     -------
@@ -199,7 +203,7 @@ def disagreements(
     if encoding is None or len(scores) < 2:
         return []
     tested = connected is not None
-    map_rank, encoding_rank = (_relative_ranks(each) for each in (scores, encoding))
+    map_rank, encoding_rank = (_relative_ranks(values) for values in (scores, encoding))
     map_high, map_low = map_rank > _TOP, map_rank < _LOWER_HALF
     encoding_high = (encoding_rank > _TOP) & (encoding > CLEAR_ENCODING)
     encoding_low = (encoding_rank < _LOWER_HALF) & (encoding <= CLEAR_ENCODING)
@@ -207,7 +211,7 @@ def disagreements(
     if connected is not None:
         map_only = connected & (map_only | (encoding <= 0))
         encoding_only = encoding_high & (map_low | ~connected)
-    found = []
+    listed = []
     for i in np.argsort(-np.abs(map_rank - encoding_rank), kind="stable"):
         if map_only[i]:
             higher: Literal["map", "encoding"] = "map"
@@ -218,35 +222,36 @@ def disagreements(
             meaning = _encoding_only(name, not_connected, float(encoding[i]))
         else:
             continue
-        found.append(
+        listed.append(
             Disagreement(neuron_names[i], higher, float(scores[i]), float(encoding[i]), meaning)
         )
-    return found
+    return listed
 
 
 def opposed(
     scores: Mapping[str, Array], opinions: Mapping[str, SecondOpinion]
 ) -> list[DisagreementWarning]:
-    """A warning for every label for which map and encoding model disagree as a whole.
+    """Warn of every label for which the map and the encoding model disagree as a whole.
 
-    They do if their rank correlation is more than its standard error below 0. In simulations with
-    correlated factors, where the map is right and the encoding model is not, it is well above:
-    0.63 and 0.56 for correlations of 0.7 and 0.9, and 0.87 for independent factors (dataset seed
-    100). In the mouse recording A2929-200711, version 0.3.0 has -0.57 for a map that is upside down
-    (4 latents for time) and 0.72 for one that is right (none).
+    They disagree if their rank correlation is negative by more than its standard error. In
+    simulations with correlated factors, in which the map is right and the encoding model is not,
+    the rank correlation is well above 0: it is 0.63 and 0.56 for correlations of 0.7 and 0.9, and
+    0.87 for independent factors (dataset seed 100). In the mouse recording A2929-200711, version
+    0.3.0 has -0.57 for a map with a reversed ranking (4 time latents) and 0.72 for a correct map
+    (no time latents).
 
     Parameters
     ----------
     scores : mapping of str to ndarray of shape (n_neurons,)
-        Of the map's blocks.
+        Scores of the map for the block of each label.
     opinions : mapping of str to SecondOpinion
 
     Returns
     -------
     list of DisagreementWarning
-        One for each such label.
+        One for each such label. They are returned, not issued.
     """
-    found = []
+    warnings = []
     for name, opinion in opinions.items():
         rho = agreement(scores[name], opinion)
         if rho is None or opinion.encoding is None:
@@ -255,7 +260,7 @@ def opposed(
         if n < _FEWEST_NEURONS or n_explained < _FEWEST_EXPLAINED:
             continue
         if rho < -1 / np.sqrt(n - 1):
-            text = (
+            message = (
                 f"the map of {name!r} and an encoding model of {name!r} alone disagree: over the "
                 f"{n} neurons their rank correlation is {rho:.2f}, although the label explains "
                 f"the activity of {n_explained} neurons on held-out time (R^2 above "
@@ -263,11 +268,12 @@ def opposed(
                 f"amap.disagreements({name!r}), compare with basis='label', and do not publish "
                 "the ranking before you know the reason"
             )
-            found.append(DisagreementWarning(text))
-    return found
+            warnings.append(DisagreementWarning(message))
+    return warnings
 
 
 def _encoding(recording: Recording, label: Label, times: IntArray) -> Array | None:
+    """Encoding strength of each neuron, or None if it cannot be computed."""
     try:
         strength = encoding_strength(recording.neural, label, times)
     except ValueError:  # too few samples
@@ -278,7 +284,7 @@ def _encoding(recording: Recording, label: Label, times: IntArray) -> Array | No
 def _usual_score(
     activity: NDArray[np.float32], label: Label, times: IntArray
 ) -> tuple[Array | None, str | None]:
-    """The usual score for a label of this kind and its name, or None twice."""
+    """Classical score for a label of this kind, and its name; None and None if there is none."""
     known = label.valid[times]
     activity, points = activity[known], label.points[times[known]]
     n_columns = points.shape[1]
@@ -289,11 +295,12 @@ def _usual_score(
         if label.kind == "continuous" and n_columns == 2:
             return spatial_information(rate_maps(activity, points)), "spatial_information"
         if label.kind == "continuous" and n_columns == 1:
-            # A line is a plane of which one side has no length.
+            # A position on a line is a position in the plane whose second coordinate is constant.
             line = np.column_stack([points[:, 0], np.zeros(len(points))])
             return spatial_information(rate_maps(activity, line)), "information"
     except ValueError:
-        # Labels for which these scores do not exist: never known, constant, or half a turn unseen.
+        # These scores do not exist for labels that are never known or constant, or if the animal
+        # never faced more than half a turn of directions.
         pass
     return None, None
 

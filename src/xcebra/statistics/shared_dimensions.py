@@ -1,8 +1,8 @@
-"""How many latents the neurons share beyond the labels, judged on neurons and times left out.
+"""Number of latents that the neurons share beyond the labels.
 
-What the labels tell of each neuron is taken out. One half of the neurons then predicts the other
-half through its leading principal components, fitted on some stretches of time and judged on the
-rest. A further latent counts if it adds to that.
+First, the prediction of each neuron from the labels is subtracted. Then one half of the neurons
+predicts the other half through a few components. These are fitted on some stretches of time and
+evaluated on the rest. A further component counts as a latent if it improves the prediction.
 """
 
 from __future__ import annotations
@@ -19,16 +19,23 @@ from xcebra.statistics.encoding_strength import smooth_functions
 
 Array = NDArray[np.float64]
 
+# Largest number of latents that is considered: larger values take longer. Not tuned.
 MOST_LATENTS = 8
+# More samples make the estimate more precise and take longer; not tuned.
 _MOST_SAMPLES = 20_000
-# Samples are averaged over so many, where there are enough of them: latents last longer than a
-# sample, and noise of single samples, which is most of what spikes have, averages out.
+# Activity is averaged over 5 consecutive samples if that leaves at least 1,000 averages. Latents
+# change more slowly than from sample to sample, so they remain, while the noise of single samples,
+# which dominates spike counts, averages out. Not tuned.
 _AVERAGED, _LEAST_AVERAGES = 5, 1_000
+# Contiguous stretches of time, folds to which they are assigned in turn, and random divisions of
+# the neurons into halves. More of them make the estimate more precise and take longer; not tuned.
 STRETCHES, FOLDS, _SPLITS = 20, 4, 4
+# Ridge penalty for predictors of variance about 1: larger values overfit less and follow less. Not
+# tuned.
 _RIDGE = 1e-2
-# What a latent must add: of the variance of the neurons, and of what the latents before it explain.
-# In simulations with 4 hidden factors bent by the mixing, the fifth component adds 2 to 4 % of what
-# the first four explain (dataset seeds 100 and 101).
+# What a latent must add, as a share of the variance of the neurons and as a share of what the
+# latents before it explain. In simulations with 4 hidden factors and nonlinear mixing, the fifth
+# component adds 2 to 4 % of what the first four explain (dataset seeds 100 and 101).
 _LEAST_GAIN, _LEAST_RELATIVE_GAIN = 0.003, 0.05
 
 
@@ -39,9 +46,9 @@ def shared_dimensions(recording: Recording, labels: Sequence[Label], epochs: Epo
     ----------
     recording : Recording
     labels : sequence of Label
-        Samples at which one is missing are left out.
+        Samples at which any label is missing are left out.
     epochs : Epochs
-        Samples to judge by.
+        Samples to use.
     """
     x, design = _averages(recording, labels, epochs)
     n, n_neurons = x.shape
@@ -71,13 +78,16 @@ def shared_dimensions(recording: Recording, labels: Sequence[Label], epochs: Epo
 
 
 def _averages(recording: Recording, labels: Sequence[Label], epochs: Epochs) -> tuple[Array, Array]:
-    """Activity and smooth functions of the labels, averaged over a few samples."""
+    """Activity and smooth functions of the labels, averaged over a few samples.
+
+    Returns arrays of shape (n_averages, n_neurons) and (n_averages, n_functions).
+    """
     times = samples_with_labels(labels, epochs)
-    # Only runs of samples that follow each other in one epoch.
+    # Only groups of consecutive samples of the same epoch are averaged.
     starts = times[: len(times) // _AVERAGED * _AVERAGED : _AVERAGED]
     last = times[_AVERAGED - 1 : len(times) // _AVERAGED * _AVERAGED : _AVERAGED]
-    together = (last - starts == _AVERAGED - 1) & (last < epochs.stop_of(starts))
-    size, starts = _AVERAGED, starts[together]
+    consecutive = (last - starts == _AVERAGED - 1) & (last < epochs.stop_of(starts))
+    size, starts = _AVERAGED, starts[consecutive]
     if len(starts) < _LEAST_AVERAGES:
         size, starts = 1, times
     if len(starts) == 0:
@@ -90,7 +100,7 @@ def _averages(recording: Recording, labels: Sequence[Label], epochs: Epochs) -> 
 
 
 def samples_with_labels(labels: Sequence[Label], epochs: Epochs) -> NDArray[np.int64]:
-    """Samples of the epochs at which every label is known."""
+    """Indices of the samples of the epochs at which all labels are known."""
     times = epochs.indices()
     for label in labels:
         times = times[label.valid[times]]
@@ -98,43 +108,79 @@ def samples_with_labels(labels: Sequence[Label], epochs: Epochs) -> NDArray[np.i
 
 
 def labels_design(labels: Sequence[Label], times: NDArray[np.int64]) -> Array:
-    """Smooth functions of all labels at some times, of shape (n_times, n_functions)."""
+    """Smooth functions of all labels at ``times``, of shape (len(times), n_functions)."""
     functions = [smooth_functions(label.kind, label.points[times]) for label in labels]
     return np.concatenate([np.empty((len(times), 0)), *functions], axis=1)
 
 
 def _explained(seen: Array, left_out: Array, fold: NDArray[np.int64], most: int) -> Array:
-    """Share of variance of neurons left out that 0, 1, ... components of the others explain."""
-    found = np.zeros(most + 1)
+    """Share of the variance of neurons left out that 0, 1, ... components of the others explain.
+
+    Parameters
+    ----------
+    seen : ndarray of shape (n_samples, n_seen)
+        Neurons that predict.
+    left_out : ndarray of shape (n_samples, n_left_out)
+        Neurons that are predicted.
+    fold : ndarray of int of shape (n_samples,)
+    most : int
+        Largest number of components.
+
+    Returns
+    -------
+    ndarray of shape (most + 1,)
+    """
+    explained = np.zeros(most + 1)
     for k in range(FOLDS):
         out = fold == k
         a, b = seen[~out], left_out[~out]
         _, _, axes = np.linalg.svd(a.T @ b, full_matrices=False)
-        # Directions of the seen neurons that covary most with the others, orthonormal in order.
+        # Orthonormal directions of the seen neurons, in the order of their covariance with the
+        # others.
         directions = np.linalg.qr(a.T @ (b @ axes[:most].T))[0]
         z, z_out = a @ directions, seen[out] @ directions
         for m in range(1, most + 1):
             inner = z[:, :m].T @ z[:, :m] + _RIDGE * len(z) * np.eye(m)
             weights = np.linalg.solve(inner, z[:, :m].T @ b)
-            missed = np.square(left_out[out] - z_out[:, :m] @ weights).sum()
-            total = max(float(np.square(left_out).sum()), 1e-300)  # all of them may be silent
-            found[m] += (np.square(left_out[out]).sum() - missed) / total
-    return found
+            error = np.square(left_out[out] - z_out[:, :m] @ weights).sum()
+            # The sum is 0 if all neurons are constant.
+            total = max(float(np.square(left_out).sum()), 1e-300)
+            explained[m] += (np.square(left_out[out]).sum() - error) / total
+    return explained
 
 
 def held_out_prediction(design: Array, x: Array, fold: NDArray[np.int64]) -> Array:
-    """What a ridge regression on the design predicts on held-out stretches of time."""
+    """Prediction of ``x`` by a ridge regression on the design, each fold predicted by the others.
+
+    Parameters
+    ----------
+    design : ndarray of shape (n_samples, n_regressors)
+        Standardised regressors.
+    x : ndarray of shape (n_samples, n_columns)
+        Targets. The regression has no intercept, so their mean should be about 0.
+    fold : ndarray of int of shape (n_samples,)
+        Fold of each sample, from 0 to ``FOLDS - 1``.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, n_columns)
+    """
     gram, cross = design.T @ design, design.T @ x
-    found = np.empty_like(x)
+    predicted = np.empty_like(x)
     for k in range(FOLDS):
         out = fold == k
         rows = design[out]
         inner = gram - rows.T @ rows + _RIDGE * (~out).sum() * np.eye(design.shape[1])
-        found[out] = rows @ np.linalg.solve(inner, cross - rows.T @ x[out])
-    return found
+        predicted[out] = rows @ np.linalg.solve(inner, cross - rows.T @ x[out])
+    return predicted
 
 
 def standardised(values: Array) -> Array:
-    """Columns with mean 0 and standard deviation 1; those that do not vary are 0."""
-    spread = values.std(axis=0)
-    return (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    """Columns with mean 0 and standard deviation 1; columns that do not vary are 0.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_samples, n_columns)
+    """
+    scale = values.std(axis=0)
+    return (values - values.mean(axis=0)) / np.where(scale > 0, scale, 1.0)

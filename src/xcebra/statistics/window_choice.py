@@ -1,8 +1,9 @@
-"""How many samples a point of the embedding is best read from, judged on neurons left out.
+"""Choice of the window: how many samples each point of the embedding is computed from.
 
-Noise that is new at every sample averages out over a window; what neurons share for one sample only
-does too. Which of the two counts for more is seen where one half of the neurons, averaged over
-the window, predicts the other half at its middle.
+Averaging over a window removes noise that is independent from sample to sample, but also activity
+that neurons share for one sample only. To see which of the two matters more, one half of the
+neurons, averaged over the window, predicts the other half in the middle of the window. The window
+with the best prediction is chosen.
 """
 
 from __future__ import annotations
@@ -26,17 +27,22 @@ from xcebra.statistics.shared_dimensions import (
 
 Array = NDArray[np.float64]
 
-# With a window of 5, a fit took up to twice as long; longer ones would take more.
+# Windows to choose from. With a window of 5 samples a fit took up to twice as long as without;
+# longer windows would take even longer.
 WINDOWS = (1, 3, 5)
+# More samples make the choice more reliable and take longer; not tuned.
 _MOST_SAMPLES = 20_000
-# An epoch must hold so many windows, or most of its samples would lie at its edges.
+# The median epoch must be this many times as long as a window, so that few samples lie at the edges
+# of epochs. Larger values exclude long windows for short trials; not tuned.
 _WINDOWS_AN_EPOCH = 20
-# What a longer window must add: of the neurons' variance, and of what single samples explain. In
-# recordings of the hippocampus and the thalamus it lost 14 to 50 % of that, or added 0.5 % of the
-# variance (head-direction cells, whose map became worse); on simulated counts it added 22 to 31 %,
-# and the map became better (dataset seed 100).
+# What a longer window must add, as a share of the neurons' variance and as a share of what single
+# samples explain. In recordings of the hippocampus and the thalamus, longer windows lost 14 to 50 %
+# of what single samples explain, or added 0.5 % of the variance (head-direction cells, whose map
+# became worse). On simulated counts they added 22 to 31 %, and the map became better (dataset seed
+# 100).
 _LEAST_GAIN, _LEAST_RELATIVE_GAIN = 0.01, 0.1
-# Of the best window: a shorter one that explains this much is as good.
+# The shortest window that explains at least this share of what the best window explains is chosen.
+# Larger values choose longer windows more often; not tuned.
 _AS_GOOD = 0.95
 
 
@@ -46,28 +52,34 @@ def choose_window(
     epochs: Epochs,
     longest: int | None = None,
 ) -> int:
-    """The number of samples to read each point of the embedding from, one of `WINDOWS`.
+    """Choose the number of samples that each point of the embedding is computed from.
 
     Parameters
     ----------
     recording : Recording
     labels : sequence of Label
-        What they tell is taken out of the neurons; samples at which one is missing are left out.
+        The prediction of the neurons from the labels is subtracted. Samples at which any label is
+        missing are left out.
     epochs : Epochs
-        Samples to judge by.
+        Samples to use.
     longest : int, optional
-        No window may be longer.
+        Longest window that is allowed.
+
+    Returns
+    -------
+    int
+        One of `WINDOWS`.
     """
-    room = int(np.median(epochs.lengths)) // _WINDOWS_AN_EPOCH
-    allowed = [w for w in WINDOWS if w <= room and (longest is None or w <= longest)]
+    limit = int(np.median(epochs.lengths)) // _WINDOWS_AN_EPOCH
+    allowed = [w for w in WINDOWS if w <= limit and (longest is None or w <= longest)]
     times = samples_with_labels(labels, epochs)
     if len(times) < 2 * STRETCHES or recording.n_neurons < 4 or len(allowed) < 2:
         return 1
     times = evenly_spaced(times, _MOST_SAMPLES)
     explained = shared_activity(recording, labels, times, allowed)
-    alone = explained[1]
+    single = explained[1]
     best = max(explained.values())
-    if best <= 0 or best - alone < max(_LEAST_GAIN, _LEAST_RELATIVE_GAIN * alone):
+    if best <= 0 or best - single < max(_LEAST_GAIN, _LEAST_RELATIVE_GAIN * single):
         return 1
     return min(w for w in allowed if explained[w] >= _AS_GOOD * best)
 
@@ -78,12 +90,21 @@ def shared_activity(
     times: NDArray[np.int64],
     windows: Sequence[int],
 ) -> dict[int, float]:
-    """Share of the neurons' variance that the other half of them predicts beyond the labels.
+    """Share of the neurons' variance that the other half of the neurons predicts beyond the labels.
+
+    Parameters
+    ----------
+    recording : Recording
+    labels : sequence of Label
+    times : ndarray of int of shape (n_samples,)
+        Indices of the samples to use, in order.
+    windows : sequence of int
+        Numbers of samples over which the predicting half is averaged.
 
     Returns
     -------
     dict of int to float
-        For each window over which the predicting half is averaged; on held-out time.
+        The share for each window, on held-out time.
     """
     n, n_neurons = len(times), recording.n_neurons
     fold = np.arange(n) * STRETCHES // n % FOLDS
@@ -97,26 +118,27 @@ def shared_activity(
 
     activity = recording.rows(times).astype(np.float64)
     single = beyond_labels(activity)
-    varies = float((np.ptp(activity, axis=0) > 0).sum()) * n
+    # Sum of squares of the standardised activity: n for each neuron that varies.
+    total = float((np.ptp(activity, axis=0) > 0).sum()) * n
     explained = {}
     for window in windows:
         averaged = single
         if window > 1:
             averaged = beyond_labels(_means(recording, times, window))
         averaged = standardised(averaged)
-        gained = 0.0
+        gain = 0.0
         for seen, left_out in (halves, halves[::-1]):
             target = single[:, left_out]
-            missed = target - held_out_prediction(averaged[:, seen], target, fold)
-            gained += float(np.square(target).sum() - np.square(missed).sum())
-        explained[window] = gained / max(varies, 1.0)
+            residual = target - held_out_prediction(averaged[:, seen], target, fold)
+            gain += float(np.square(target).sum() - np.square(residual).sum())
+        explained[window] = gain / max(total, 1.0)
     return explained
 
 
 def _means(recording: Recording, times: NDArray[np.int64], window: int) -> Array:
-    """Activity averaged over the window around each sample, inside its epoch."""
-    around = recording.epochs.windows(times, window, recording.n_times)
+    """Activity averaged over the window around each sample, of shape (n_samples, n_neurons)."""
+    indices = recording.epochs.windows(times, window, recording.n_times)
     total = np.zeros((len(times), recording.n_neurons))
-    for column in around.T:
+    for column in indices.T:
         total += recording.rows(column)
     return total / window

@@ -1,1 +1,1 @@
-"""From settings and a recording to a trained encoder, and how well it learned each label."""
+"""Training of the encoder: settings, pairs, loss, training loop and goodness of fit."""

@@ -1,4 +1,4 @@
-"""Objectives, and the batches drawn for them."""
+"""Objectives, and the random batches that they are computed on."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from xcebra.training.sampling import NONE, Pairs
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """One contrastive term: which latents it shapes, and who is a positive.
+    """A contrastive term of the loss: its latents and its pairs.
 
     Parameters
     ----------
     name : str
     block : slice
-        Latents it acts on.
+        Latents that it acts on.
     pairs : Pairs
+        Chooses the positives.
     weight : float
+        Factor of the term in the total loss.
     """
 
     name: str
@@ -41,8 +43,13 @@ class Regression:
     ----------
     name : str
     block : slice
+        Latents that it acts on, one for each column of the target.
     target : ndarray of shape (n_times, n_columns)
+        Standardised columns of the label.
     valid : ndarray of shape (n_times,)
+        False where the label is missing.
+    weight : float
+        Factor of the term in the total loss.
     """
 
     name: str
@@ -54,7 +61,19 @@ class Regression:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Where one objective finds its rows in a drawn batch."""
+    """The rows of a batch that one objective uses.
+
+    Parameters
+    ----------
+    rows : Tensor or slice
+        References that the objective uses.
+    positives : slice
+        Their positives, among the rows after the references.
+    negatives : Tensor or slice
+        Negatives, among the rows after the references.
+    target : Tensor of shape (n_rows, n_columns), optional
+        Targets of a regression.
+    """
 
     rows: Tensor | slice
     positives: slice
@@ -64,7 +83,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Samples of one step, references first, and where each objective finds its rows."""
+    """Samples of one step: references, negatives, then the positives of each objective."""
 
     rows: Tensor
     n_references: int
@@ -72,9 +91,18 @@ class Batch:
 
 
 class Batches:
-    """Draws references and negatives shared by all objectives, and the positives of each.
+    """Draws references and negatives for all objectives, and positives for each of them.
 
-    ``read`` gives the samples at some times, as the encoder takes them.
+    Parameters
+    ----------
+    read : callable
+        ``read(times)`` returns the inputs of the encoder at these samples.
+    epochs : Epochs
+        Samples to draw from.
+    objectives : list of Objective or Regression
+    batch_size : int
+        Number of references, and of negatives.
+    device : torch.device
     """
 
     def __init__(
@@ -90,14 +118,14 @@ class Batches:
         self._objectives = objectives
         self._batch_size = batch_size
         self._device = device
-        self._contrastive = any(isinstance(o, Objective) for o in objectives)
+        self._contrastive = any(isinstance(term, Objective) for term in objectives)
 
     def draw(self, rng: np.random.Generator) -> Batch:
-        """One batch; random draws happen in a fixed order."""
+        """Draw one batch. The order of the random draws is fixed."""
         reference = self._epochs.draw(self._batch_size, rng)
         negative = self._epochs.draw(self._batch_size if self._contrastive else 0, rng)
         rows = [reference, negative]
-        at = len(negative)
+        start = len(negative)
         parts = []
         for objective in self._objectives:
             if isinstance(objective, Regression):
@@ -106,24 +134,24 @@ class Batches:
                 parts.append(Part(self._index(known, reference), slice(0), slice(0), target))
                 continue
             positive = objective.pairs.positives(reference, rng)
-            found = np.flatnonzero(positive != NONE)
+            paired = np.flatnonzero(positive != NONE)
             usable = np.flatnonzero(objective.pairs.takes_part(negative))
             parts.append(
                 Part(
-                    self._index(found, reference),
-                    slice(at, at + len(found)),
+                    self._index(paired, reference),
+                    slice(start, start + len(paired)),
                     self._index(usable, negative),
                 )
             )
-            rows.append(positive[found])
-            at += len(found)
+            rows.append(positive[paired])
+            start += len(paired)
         return Batch(self._read(np.concatenate(rows)), len(reference), parts)
 
     def _tensor(self, values: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy(values.astype(np.float32)).to(self._device)
 
-    def _index(self, rows: IntArray, of: IntArray) -> Tensor | slice:
-        """Rows as an index; all of them as a slice, which costs nothing."""
-        if len(rows) == len(of):
-            return slice(0, len(of))
+    def _index(self, rows: IntArray, samples: IntArray) -> Tensor | slice:
+        """Return an index of the rows; it is a slice, which needs no copy, if all are selected."""
+        if len(rows) == len(samples):
+            return slice(0, len(samples))
         return torch.from_numpy(rows).to(self._device)

@@ -1,4 +1,4 @@
-"""The state of training, and its file."""
+"""The state of training, and the checkpoint file that stores it."""
 
 from __future__ import annotations
 
@@ -22,36 +22,38 @@ _TWIN = "twin/"
 
 @dataclass(eq=False)
 class History:
-    """What happened at each step, as plain arrays that grow with training."""
+    """Losses, penalty, weights and learning rate of each step, as lists that grow."""
 
     rows: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, **values: float) -> None:
-        """Append one step."""
+        """Append the values of one step."""
         for name, value in values.items():
             self.rows.setdefault(name, []).append(value)
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """The history as arrays of shape (n_steps,)."""
+        """Return the history as arrays of shape (n_steps,)."""
         return {name: np.array(values) for name, values in self.rows.items()}
 
 
 @dataclass(eq=False)
 class Learner:
-    """An encoder, and the optimizer that moves it."""
+    """An encoder and its optimizer."""
 
     encoder: Encoder
     optimizer: torch.optim.Adam
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
-        """All of its state, under names that begin with the prefix."""
-        found = {f"{prefix}encoder/{k}": v for k, v in self.encoder.state_dict().items()}
+        """Return the whole state, with names that begin with the prefix."""
+        tensors = {f"{prefix}encoder/{k}": v for k, v in self.encoder.state_dict().items()}
         for i, moments in self.optimizer.state_dict()["state"].items():
-            found |= {f"{prefix}optimizer/{i}/{k}": torch.as_tensor(v) for k, v in moments.items()}
-        return found
+            tensors |= {
+                f"{prefix}optimizer/{i}/{k}": torch.as_tensor(v) for k, v in moments.items()
+            }
+        return tensors
 
     def take(self, tensors: Mapping[str, Tensor], prefix: str) -> None:
-        """Take its state back."""
+        """Restore the state from the result of `tensors`."""
         self.encoder.load_state_dict(under(tensors, f"{prefix}encoder/"))
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in under(tensors, f"{prefix}optimizer/").items():
@@ -63,9 +65,9 @@ class Learner:
 
 @dataclass(eq=False)
 class TrainState:
-    """All that changes while training, so that a resumed run gives the same bits.
+    """Everything that changes during training, so that a resumed run gives the same bits.
 
-    ``twin`` goes without the penalty while its weight is searched for.
+    ``twin`` is the copy that is trained without the penalty while its weight is searched for.
     """
 
     learner: Learner
@@ -74,7 +76,7 @@ class TrainState:
     twin: Learner | None = None
 
     def save(self, path: Path, fingerprint: str, step: int) -> None:
-        """Write everything to one file."""
+        """Write the state to a file."""
         tensors = self.learner.tensors("")
         if self.twin is not None:
             tensors |= self.twin.tensors(_TWIN)
@@ -84,7 +86,7 @@ class TrainState:
         write_tensors(path, _KIND, tensors, header)
 
     def load(self, path: Path, fingerprint: str) -> int:
-        """Take everything back and return the number of steps already done."""
+        """Restore the state from a file and return the number of steps that were done."""
         tensors, header = read_tensors(path, _KIND)
         if header["fingerprint"] != fingerprint:
             raise InputError(

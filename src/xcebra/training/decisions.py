@@ -1,6 +1,7 @@
-"""What a fit decided, as one value that is saved with the model.
+"""All settings of a fit, as one value that is saved with the model.
 
-A saved model does not change when a later release changes a default: it carries its own recipe.
+The value includes the recipe. Therefore a saved model does not change if a later release changes a
+default.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from xcebra.training.settings import RECIPES, Recipe
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Decisions:
-    """Every setting of a fit as resolved.
+    """The value of every setting of a fit.
 
     Parameters
     ----------
     recipe : Recipe
-        Where values that were not given came from.
+        The default values.
     train : TrainConfig
     decoder : DecoderConfig
     blocks : mapping of str to slice
         Latents of each label and of time.
     labels : mapping of str to LabelSpec
-        How each label was read.
+        Kind, delay and classes of each label.
     time_offset, window : int
         In samples.
     time_on : {"all", "block"}
     regression : bool
-        The supervised baseline.
+        Whether the objective is regression, the supervised baseline.
     n_components, n_training, n_held_out : int
     """
 
@@ -53,7 +54,7 @@ class Decisions:
 
     @property
     def n_latents(self) -> int:
-        """Width of the embedding."""
+        """Number of latents of the embedding."""
         return max(block.stop for block in self.blocks.values())
 
     @property
@@ -63,19 +64,19 @@ class Decisions:
 
     @property
     def unit_blocks(self) -> list[slice] | None:
-        """Blocks of unit length, if they have it."""
+        """Blocks of unit length; None if the blocks are not scaled to unit length."""
         return list(self.blocks.values()) if self.on_spheres else None
 
     @property
     def time_latents(self) -> slice | None:
-        """Latents that the time objective acts on; None without a time block."""
+        """Latents that the time objective acts on; None if there is no time block."""
         time = self.blocks.get("time")
         if time is None:
             return None
         return slice(time.start if self.time_on == "block" else 0, self.n_latents)
 
     def settings(self) -> dict[str, Any]:
-        """Plain values under the names of the estimator's arguments, and more."""
+        """Return the settings as plain values, mostly named as the estimator's arguments."""
         dims = {name: block.stop - block.start for name, block in self.blocks.items()}
         return {
             **asdict(self.train),
@@ -100,7 +101,7 @@ class Decisions:
         }
 
     def as_plain(self) -> dict[str, Any]:
-        """As JSON can say it."""
+        """Convert to values that can be written as JSON."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain["recipe"], plain["train"] = asdict(self.recipe), asdict(self.train)
         plain["decoder"] = asdict(self.decoder)
@@ -110,7 +111,7 @@ class Decisions:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Decisions:
-        """From what `as_plain` has made."""
+        """Convert back from the result of `as_plain`."""
         values = dict(plain)
         values["recipe"] = Recipe(**plain["recipe"])
         values["train"] = TrainConfig(**plain["train"])
@@ -121,17 +122,24 @@ class Decisions:
 
     @classmethod
     def from_settings(cls, config: Mapping[str, Any], blocks: Mapping[str, slice]) -> Decisions:
-        """From the settings of a model of version 0.4.0 or earlier, which had no decisions."""
+        """Make the decisions of a model file of version 0.4.0 or earlier, which contains none.
+
+        Parameters
+        ----------
+        config : mapping
+            The settings in the file; see `settings`.
+        blocks : mapping of str to slice
+        """
         known = TrainConfig.__dataclass_fields__.keys() & config.keys()
         train = TrainConfig(**{name: config[name] for name in known})
-        kept = {name: config[name] for name in ("limit", "exclude_self", "project")}
+        stored = {name: config[name] for name in ("limit", "exclude_self", "project")}
         names = ("label_kind", "label_delay", "label_classes")
         specs = {
             label: _label_spec(*(config[name][label] for name in names))
             for label in config["label_kind"]
         }
         return cls(
-            recipe=replace(RECIPES[config["recipe"]], **kept),
+            recipe=replace(RECIPES[config["recipe"]], **stored),
             train=train,
             decoder=DecoderConfig(
                 steps=config["decoder_steps"],
@@ -152,6 +160,6 @@ class Decisions:
 
 
 def _label_spec(kind: str, delay: int, classes: Any) -> LabelSpec:
-    # A file knows lists where classes of several columns are tuples.
+    # JSON has no tuples: classes of several columns are lists in a file.
     known = tuple(tuple(c) if isinstance(c, list) else c for c in classes or ())
     return LabelSpec(kind, delay, known)

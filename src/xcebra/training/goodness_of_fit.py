@@ -1,4 +1,4 @@
-"""Is there anything to attribute? Held-out losses against what chance would give."""
+"""Tests whether each objective was learned: held-out losses compared with chance."""
 
 from __future__ import annotations
 
@@ -20,24 +20,35 @@ from xcebra.training.infonce import chance_level, infonce, pair_losses
 from xcebra.training.loop import TrainConfig
 from xcebra.training.sampling import NONE
 
+# Number of circular shifts. The smallest possible p-value is 1 / (N_SHIFTS + 1) = 0.005. More
+# shifts give more precise p-values and take longer.
 N_SHIFTS = 199
-# A "yes" needs this level, the usual strict one: one of 199 shifts may do as well.
+# Largest p-value for the verdict "yes", a common strict level: at most one of 199 shifts may have a
+# loss as low as the true one.
 LEVEL = 0.01
-# A "no" begins here: of unrelated labels, 98 in 100 are then plainly refused. At 0.05, one in 20
-# would be unclear.
+# Larger p-values give the verdict "no". Of unrelated labels, 98 in 100 then get a "no". With 0.05,
+# one in 20 would be "unclear" or "yes".
 REFUSED_LEVEL = 0.02
-# What the loss must reach where the label is decodable, but not clearly, that is, with an R^2 up to
-# the second: only then is the embedding asked. In short bins a loss of single samples can miss a
-# label that is plainly there, and the default map takes the label itself.
+# If a label can be decoded, but with a small R^2 (without drift) of at most CLEARLY_READ, the
+# p-value of the loss must also be at most LOSS_LEVEL. With a larger R^2, the loss is not used: with
+# short bins, the loss of single samples can miss a label that is clearly in the activity, and the
+# default map uses the label itself. Larger values of CLEARLY_READ make "yes" rarer; how the two
+# values were chosen is not recorded.
 LOSS_LEVEL, CLEARLY_READ = 0.05, 0.1
+# Largest number of negatives of the held-out loss. Larger values give less noisy losses and take
+# longer; not tuned.
 _MOST_NEGATIVES = 1024
-# For the information: pairs and negatives, shifts that say what there is without the label, and
-# factors of the similarity.
+# Estimate of the information: largest number of pairs and of negatives, number of shifts that
+# measure its value by chance, and factors of the similarity that are tried. Larger numbers give
+# less noisy estimates and take longer; not tuned.
 _MOST_PAIRS, _MOST_OTHERS = 1000, 512
 _INFORMATION_SHIFTS = 9
 _FACTORS = 2.0 ** np.arange(-8, 2.5)
-# In units of the temperature: what the loss cannot see.
+# Differences smaller than this, in units of the temperature, have hardly any effect on the loss: a
+# hundredth (docs/method.md, "Information and effect"). Larger values report a collapse more often;
+# not tuned.
 _COLLAPSED = 0.01
+# Smallest share of unexplained variance, so that its logarithm is finite.
 _LEAST_LEFT = 1e-6
 
 
@@ -47,48 +58,51 @@ _VERDICTS: Mapping[bool | None, Verdict] = {True: "yes", None: "unclear", False:
 
 @dataclass(frozen=True)
 class GoodnessOfFit:
-    """Whether an objective was learned: held-out loss beside chance, and decoding of the label.
+    """Whether an objective was learned: its held-out loss and the decoding of its label.
 
-    A label has two tests. `Decoding` asks whether it is in the activity at all: a decoder that is
-    fitted anew to shifted labels is the fair comparison in recordings that drift. The held-out loss
-    of the embedding, against shifts of the pairs, asks whether this embedding has learned it. The
+    There are two tests for a label. The first one, `Decoding`, tests whether the label can be
+    decoded from the activity at all. It compares with decoders that are fitted to shifted labels,
+    which is a fair comparison even if the recording drifts. The second one tests whether this
+    embedding has learned the label. It compares the held-out loss with losses of shifted pairs. The
     verdict is
 
-    - ``"yes"`` if the decoding has p <= 0.01 and, without drift, an R^2 above 0.1; or above zero,
-      and the loss beats its shifts with p <= 0.05 (or nothing could be held out for it);
+    - ``"yes"`` if the decoding has p <= 0.01 and its R^2 without drift is above 0.1; or if this R^2
+      is above zero and the loss has p <= 0.05 (or no samples could be held out for the loss);
     - ``"no"`` if the decoding has p > 0.02;
-    - ``"unclear"`` otherwise: for instance if the label can be decoded a little, but the embedding
-      did not learn it; and whenever it could not be judged.
+    - ``"unclear"`` otherwise, for instance if the label can be decoded a little, but the embedding
+      has not learned it; and whenever there is no test.
 
-    Time has no decoding: "yes" if its loss has p <= 0.01, else "no".
+    Time has no decoding: the verdict is "yes" if its loss has p <= 0.01, otherwise "no".
 
-    ``loss`` and ``chance`` depend on how many negatives there are, and a loss may lie above chance
-    for being too sure of itself; ``information`` and ``effect`` depend on neither.
+    ``loss`` and ``chance`` depend on the number of negatives. The held-out loss of an overconfident
+    embedding can be above chance although something was learned. ``information`` and ``effect`` do
+    not depend on the number of negatives or on the confidence.
 
     Parameters
     ----------
     loss : float
-        In nats (mean squared error for regression).
+        Held-out loss in nats (mean squared error for regression). If nothing was held out, it is
+        the training loss.
     chance : float
         The loss of a constant embedding.
     learned : bool or None
-        The verdict: True for yes, False for no, None for unclear. If nothing was held out, ``loss``
-        is the training loss.
+        The verdict: True for yes, False for no, None for unclear.
     p_value : float or None
-        What the verdict rests on: that of the decoding, or without one ``loss_p_value``.
+        The p-value that the verdict depends on: that of the decoding, or ``loss_p_value`` if there
+        is no decoding.
     shifted : float or None
-        Median loss under shifts.
+        Median loss over all shifts.
     nulls : tuple of float
-        All losses under shifts.
+        The losses for all shifts.
     information : float or None
-        What a sample's place in the embedding tells of its positive's, in nats, beyond what it
-        tells under shifts.
+        Information, in nats, that the embedding of a sample has about the embedding of its
+        positive. The same information after shifts is subtracted.
     collapsed : int or None
-        Directions of the embedding in which samples do not differ.
+        Number of directions of the embedding in which samples do not differ.
     decoding : Decoding or None
-        How well the label is read from the activity; None for time, and if it cannot be judged.
+        How well the label is decoded from the activity. None for time, and if it cannot be tested.
     loss_p_value : float or None
-        Rank of the loss among the shifted ones.
+        The p-value of the loss: its rank among the losses for all shifts.
     """
 
     loss: float
@@ -108,12 +122,12 @@ class GoodnessOfFit:
         return _VERDICTS[self.learned]
 
     def explanation(self, name: str) -> str:
-        """The verdict in a sentence, with what it rests on and what to try.
+        """Explain the verdict in a sentence, with the numbers behind it and what to try.
 
         Parameters
         ----------
         name : str
-            What the objective is called in the sentence.
+            The name of the objective in the sentence.
         """
         if self.decoding is None:
             return self._explained_by_loss(name)
@@ -156,7 +170,7 @@ class GoodnessOfFit:
 
     @property
     def effect(self) -> float | None:
-        """The information as a squared correlation: that of two Gaussians which share as much."""
+        """The squared correlation of two Gaussian variables that share this information."""
         return None if self.information is None else 1 - math.exp(-2 * self.information)
 
 
@@ -167,19 +181,20 @@ def held_out_fit(
     config: TrainConfig,
     slowness: int,
 ) -> GoodnessOfFit:
-    """Compare an objective's loss with its loss after circular shifts.
+    """Compare the loss of an objective with its losses after circular shifts.
 
-    A label that has nothing to do with the neurons is as far from them after a shift as before,
-    and shifting keeps the autocorrelation of both. For a label, reference and positive move
-    together against the activity; for time, the positive moves away from its reference.
+    If a label is unrelated to the neurons, a shift does not change their relation, and it preserves
+    the autocorrelation of both. For a label, references and positives are shifted together relative
+    to the activity. For time, the positives are shifted relative to their references.
 
     Parameters
     ----------
     objective : Objective or Regression
-        Over the held-out samples only.
+        An objective over the held-out samples only.
     embedding : Tensor of shape (n_held_out, n_latents)
+        Embedding of the held-out samples.
     times : ndarray of shape (n_held_out,)
-        Sample indices of its rows, in order.
+        Indices of these samples, in increasing order.
     config : TrainConfig
     slowness : int
         Autocorrelation time in samples. Shifts of time pairs are at least this long.
@@ -193,14 +208,14 @@ def held_out_fit(
     shortest, longest = test.shifts
     if len(true) == 0 or not np.isfinite(true).all() or longest < shortest:
         return GoodnessOfFit(math.nan, test.chance, None)
-    beaten, nulls = 0, []
+    n_as_low, nulls = 0, []
     for shift in rng.integers(shortest, longest + 1, size=N_SHIFTS).tolist():
-        whole = test.comparable(shift)
-        nulls.append(float(test.losses(shift)[whole].mean()) if whole.any() else math.inf)
-        beaten += not (whole.any() and true[whole].mean() < nulls[-1])
-    p_value = (1 + beaten) / (1 + N_SHIFTS)
-    moved = rng.integers(shortest, longest + 1, size=_INFORMATION_SHIFTS).tolist()
-    by_chance = float(np.median([test.information(shift) for shift in moved]))
+        intact = test.comparable(shift)
+        nulls.append(float(test.losses(shift)[intact].mean()) if intact.any() else math.inf)
+        n_as_low += not (intact.any() and true[intact].mean() < nulls[-1])
+    p_value = (1 + n_as_low) / (1 + N_SHIFTS)
+    shifts = rng.integers(shortest, longest + 1, size=_INFORMATION_SHIFTS).tolist()
+    by_chance = float(np.median([test.information(shift) for shift in shifts]))
     return GoodnessOfFit(
         loss=float(true.mean()),
         chance=test.chance,
@@ -215,10 +230,11 @@ def held_out_fit(
 
 
 def with_decoding(fit: GoodnessOfFit, decoding: Decoding | None) -> GoodnessOfFit:
-    """The fit of a label, judged by its decoding too; the rule is that of `GoodnessOfFit`."""
+    """Add the decoding of a label and update the verdict by the rule of `GoodnessOfFit`."""
     if decoding is None:
         return replace(fit, learned=None)
-    # Without held-out samples there is a training loss alone; a loss that is not a number is none.
+    # Without held-out samples there is no p-value of the loss, and the loss need not be low. A loss
+    # that is not finite never counts as learned.
     embedded = math.isfinite(fit.loss) and (
         fit.loss_p_value is None
         or fit.loss_p_value <= LOSS_LEVEL
@@ -233,31 +249,48 @@ def with_decoding(fit: GoodnessOfFit, decoding: Decoding | None) -> GoodnessOfFi
 
 
 def is_readable(decoding: Decoding) -> bool:
-    """Whether a label is read well enough that a fit may be said to have learned it."""
+    """Whether a label is decoded well enough for the verdict "yes"."""
     return decoding.p_value <= LEVEL and decoding.r2_without_drift > 0
 
 
 def n_collapsed(embedding: Tensor, config: TrainConfig) -> int:
-    """Directions in which samples differ by less than the loss can see."""
+    """Number of directions in which samples differ too little to affect the loss.
+
+    Parameters
+    ----------
+    embedding : Tensor of shape (n_samples, n_latents)
+    config : TrainConfig
+    """
     z = embedding.double()
     z = z - z.mean(dim=0)
-    # Half the mean squared distance along each direction; the similarity is that over this scale.
+    # The variance along a direction is half the mean squared distance between samples. Divided by
+    # the temperature, the similarity depends on the squared distance (euclidean) or on half of it
+    # (cosine).
     scale = config.temperature / 2 if config.similarity == "euclidean" else config.temperature
-    spread = torch.linalg.svdvals(z).square() / len(z) / scale
-    return z.shape[1] - int((spread >= _COLLAPSED).sum())
+    variances = torch.linalg.svdvals(z).square() / len(z) / scale
+    return z.shape[1] - int((variances >= _COLLAPSED).sum())
 
 
 def training_fit(name: str, history: Mapping[str, NDArray[np.float64]]) -> GoodnessOfFit:
-    """What can be said without held-out samples: the last training losses, and no verdict."""
+    """Goodness of fit without held-out samples: mean of the last training losses, no verdict."""
     loss, chance = (history[f"{kind}/{name}"][-100:] for kind in ("loss", "chance"))
-    took_part = ~np.isnan(chance)
-    if not took_part.any():
+    is_known = ~np.isnan(chance)
+    if not is_known.any():
         return GoodnessOfFit(math.nan, math.nan, None)
-    return GoodnessOfFit(float(loss[took_part].mean()), float(chance[took_part].mean()), None)
+    return GoodnessOfFit(float(loss[is_known].mean()), float(chance[is_known].mean()), None)
 
 
 def margin(objective: Objective, embedding: Tensor, times: IntArray, config: TrainConfig) -> float:
-    """How far an objective's loss lies below chance, in nats, on a batch of the samples given."""
+    """Chance level minus the loss of an objective, in nats, on a random batch of the samples.
+
+    Parameters
+    ----------
+    objective : Objective
+    embedding : Tensor of shape (n_samples, n_latents)
+    times : ndarray of shape (n_samples,)
+        Indices of the samples, in increasing order.
+    config : TrainConfig
+    """
     rng = np.random.default_rng(config.seed)
     positive = objective.pairs.positives(times, rng)
     rows = np.flatnonzero(positive != NONE)
@@ -279,12 +312,12 @@ def margin(objective: Objective, embedding: Tensor, times: IntArray, config: Tra
 
 
 def autocorrelation_time(series: NDArray[np.float64]) -> int:
-    """First lag at which the correlation of a series with itself falls below 1/e, in samples.
+    """First lag, in samples, at which the autocorrelation of a series is below 1/e.
 
     Parameters
     ----------
     series : ndarray of shape (n_times, n_columns)
-        The slowest column counts.
+        The result is that of the slowest column.
     """
     x = series - series.mean(axis=0)
     n = len(x)
@@ -299,10 +332,24 @@ def autocorrelation_time(series: NDArray[np.float64]) -> int:
 
 
 class _ShiftTest(NamedTuple):
-    """Losses under a shift, and which of them may be compared with those without one.
+    """Losses as a function of the shift, and the pairs that may be compared.
 
-    A circular shift tears what lies across the end of the recording or the border of an epoch. Torn
-    pairs fit worse whether or not anything was learned, so they count on neither side.
+    A circular shift separates some pairs at the end of the recording or at the border of an epoch.
+    Such pairs have a larger loss whether or not anything was learned. Therefore they are excluded
+    from both sides of the comparison.
+
+    Parameters
+    ----------
+    losses : callable
+        ``losses(shift)`` returns the loss of every pair, of shape (n_pairs,).
+    comparable : callable
+        ``comparable(shift)`` is True for the pairs to compare, of shape (n_pairs,).
+    information : callable
+        ``information(shift)`` returns the information in nats.
+    shifts : tuple of int
+        Shortest and longest shift.
+    chance : float
+        The chance level of the loss.
     """
 
     losses: Callable[[int], NDArray[np.float64]]
@@ -345,32 +392,33 @@ def _pair_test(
         y = (partners + shift) % n
         return prepared(torch.from_numpy(x), z[torch.from_numpy(y)]).double().numpy()
 
-    some = np.random.default_rng(config.seed).permutation(len(rows))[:_MOST_PAIRS]
+    subset = np.random.default_rng(config.seed).permutation(len(rows))[:_MOST_PAIRS]
     others = z[torch.from_numpy(negatives[:_MOST_OTHERS])]
 
     def information(shift: int) -> float:
-        x = (rows[some] + shift) % n if by_label else rows[some]
-        y = (partners[some] + shift) % n
+        x = (rows[subset] + shift) % n if by_label else rows[subset]
+        y = (partners[subset] + shift) % n
         return _information(z[torch.from_numpy(x)], z[torch.from_numpy(y)], others, config)
 
     stretch = np.concatenate([[0], np.cumsum(np.diff(times) > 1)])
 
     def together(shift: int) -> NDArray[np.bool_]:
-        """Whether both members of a pair lie in one unbroken stretch."""
+        """Whether both samples of a pair are in the same uninterrupted stretch."""
         x, y = rows + shift, partners + shift
         return (stretch[x % n] == stretch[y % n]) & (x // n == y // n)
 
-    beside = together(0)
-    apart = beside & (np.abs(partners - rows) > 3 * slowness)
+    unshifted = together(0)
+    apart = unshifted & (np.abs(partners - rows) > 3 * slowness)
 
     def comparable(shift: int) -> NDArray[np.bool_]:
         if not by_label:
             return np.ones(len(rows), dtype=bool)
-        return (together(shift) == beside) | apart
+        return (together(shift) == unshifted) | apart
 
     shifts = (1, n - 1)
     if not by_label:
-        # Shorter ones, from either end, bring positives nearer to their references than they were.
+        # Shorter shifts, or shifts by nearly the whole length, could move positives closer to their
+        # references.
         shortest = int(np.clip(slowness, 1, n // 4))
         shifts = (shortest, n - shortest - 2 * int(np.abs(partners - rows).max()))
     chance = chance_level(len(negatives), config.include_positive)
@@ -380,24 +428,31 @@ def _pair_test(
 def _information(
     reference: Tensor, positive: Tensor, negative: Tensor, config: TrainConfig
 ) -> float:
-    """A lower bound of what references and positives have in common, in nats.
+    """A lower bound of the information that references and positives share, in nats.
 
-    Donsker and Varadhan's, with the similarity times the factor that makes it highest: whether the
-    embedding is too sure of itself does not matter, and without any information it is zero.
+    It is the bound of Donsker and Varadhan. The similarity is multiplied by the factor that gives
+    the largest bound, so that an overconfident embedding has no disadvantage. The bound is zero if
+    there is no information.
+
+    Parameters
+    ----------
+    reference, positive : Tensor of shape (n_pairs, n_latents)
+    negative : Tensor of shape (n_negatives, n_latents)
+    config : TrainConfig
     """
     if config.similarity == "euclidean":
         matched = -(reference - positive).square().sum(dim=1)
         others = -torch.cdist(reference, negative).square()
     else:
         reference, positive, negative = (
-            torch.nn.functional.normalize(each, dim=1) for each in (reference, positive, negative)
+            torch.nn.functional.normalize(z, dim=1) for z in (reference, positive, negative)
         )
         matched, others = (reference * positive).sum(dim=1), reference @ negative.T
-    found = []
+    bounds = []
     for factor in (_FACTORS / config.temperature).tolist():
         partition = torch.logsumexp(factor * others, dim=1) - math.log(len(negative))
-        found.append(float((factor * matched - partition).mean()))
-    return max(0.0, *found)
+        bounds.append(float((factor * matched - partition).mean()))
+    return max(0.0, *bounds)
 
 
 def _regression_test(objective: Regression, embedding: Tensor, times: IntArray) -> _ShiftTest:
@@ -410,12 +465,12 @@ def _regression_test(objective: Regression, embedding: Tensor, times: IntArray) 
         return np.square(z[(known + shift) % n] - target).mean(axis=1)
 
     def comparable(shift: int) -> NDArray[np.bool_]:
-        """The longer of the two pieces that a shift leaves unbroken."""
+        """True in the longer of the two uninterrupted pieces that a circular shift makes."""
         return known + shift < n if shift <= n // 2 else known + shift >= n
 
     def information(shift: int) -> float:
-        """Of Gaussians: that of the share of the target's variance which is explained."""
-        left = float(losses(shift)[comparable(shift)].mean())
-        return max(0.0, -0.5 * math.log(max(left, _LEAST_LEFT)))
+        """Information of Gaussian variables with this share of unexplained variance."""
+        unexplained = float(losses(shift)[comparable(shift)].mean())
+        return max(0.0, -0.5 * math.log(max(unexplained, _LEAST_LEFT)))
 
     return _ShiftTest(losses, comparable, information, (1, n - 1), 1.0)

@@ -1,9 +1,9 @@
-"""The generalised InfoNCE loss, in memory that grows with N, not with N squared.
+"""The generalised InfoNCE loss. Its memory grows with N, not with N squared.
 
     loss = mean_i [ -psi(x_i, x_i+) + log sum_j exp psi(x_i, y_j) ]
 
-Temperature and cosine are handled here by scaling the points, so the kernels know two
-similarities only and a learned temperature gets its gradient from autograd.
+The temperature and the cosine are implemented here by scaling the points. Therefore the kernels
+implement only two similarities, and autograd computes the gradient of a learned temperature.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def infonce(
     ----------
     reference, positive : Tensor of shape (n_samples, n_latents)
     negative : Tensor of shape (n_negatives, n_latents)
-        Shared by all references; their number need not be the number of references.
+        Shared by all references. Their number may differ from the number of references.
     similarity : {"euclidean", "cosine", "dot"}
         ``-|x - y|^2``, the cosine, or the plain dot product, each divided by the temperature.
     temperature : float or scalar Tensor
-        A Tensor that requires a gradient is learned.
+        If it is a Tensor that requires a gradient, the gradient is computed.
     include_positive : bool
-        Whether the positive stands in the sum too, which keeps the loss above zero.
+        Whether the sum also includes the positive, so that the loss is never below zero.
     """
     reference, positive, negative = _scaled(
         (reference, positive, negative), similarity, temperature
@@ -62,16 +62,23 @@ def pair_losses(
     temperature: float = 1.0,
     include_positive: bool = False,
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """Prepare the loss of single pairs: a function of positives, each of its own reference.
+    """Prepare a function that returns the loss of single pairs.
 
-    The sum over negatives is computed once, so that many choices of positives (the nulls of a
-    permutation test) cost next to nothing. No gradient.
+    The sum over negatives is computed once. Losses for many choices of the positives, as in a
+    permutation test, are then very cheap. There is no gradient.
+
+    Parameters
+    ----------
+    reference : Tensor of shape (n_samples, n_latents)
+    negative : Tensor of shape (n_negatives, n_latents)
+    similarity, temperature, include_positive
+        See `infonce`.
 
     Returns
     -------
     callable
-        ``losses(rows, positive)``: the loss of shape (n_rows,) of pairing ``reference[rows]`` with
-        ``positive``.
+        ``losses(rows, positive)`` returns the losses, of shape (n_rows,), of the pairs of
+        ``reference[rows]`` and ``positive``, of shape (n_rows, n_latents).
     """
     euclidean = similarity == "euclidean"
     with torch.no_grad():
@@ -90,14 +97,14 @@ def pair_losses(
 
 
 def chance_level(n_negatives: int, include_positive: bool = False) -> float:
-    """Loss of a constant embedding: log N, or log(N + 1) with the positive in the sum."""
+    """Loss of a constant embedding: log N, or log(N + 1) if the sum includes the positive."""
     return math.log(n_negatives + include_positive)
 
 
 def _scaled(
     points: tuple[Tensor, ...], similarity: str, temperature: float | Tensor
 ) -> tuple[Tensor, ...]:
-    """Scale points so that the similarity has temperature 1; the first of them is the reference."""
+    """Scale points so that the similarity has temperature 1; the references must come first."""
     if similarity not in SIMILARITIES:
         raise InputError(f"similarity must be one of {list(SIMILARITIES)}, got {similarity!r}")
     if similarity == "euclidean":
@@ -108,13 +115,14 @@ def _scaled(
 
 
 def _matched(reference: Tensor, positive: Tensor, euclidean: bool) -> Tensor:
+    """Similarity of each reference with its positive, of shape (n_samples,)."""
     if euclidean:
         return -(reference - positive).square().sum(dim=1)
     return (reference * positive).sum(dim=1)
 
 
 class _Contrast(torch.autograd.Function):
-    """Mean loss whose gradient is found in the same pass as its value."""
+    """Mean loss. Its gradient is computed in the same pass as its value."""
 
     @staticmethod
     def forward(
@@ -126,12 +134,12 @@ class _Contrast(torch.autograd.Function):
         include_positive: bool,
     ) -> Tensor:
         gradient = any(ctx.needs_input_grad[:3])  # type: ignore[attr-defined]
-        found = contrast(
+        result = contrast(
             reference, negative, matched, euclidean, include_positive, gradient=gradient
         )
         if gradient:
-            ctx.save_for_backward(found.to_reference, found.to_negative, found.weight)
-        gap = found.partition - matched
+            ctx.save_for_backward(result.to_reference, result.to_negative, result.weight)
+        gap = result.partition - matched
         return (F.softplus(gap) if include_positive else gap).mean()
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""One training loop for every objective, resumable to the same bits."""
+"""The training loop for all objectives. A resumed run gives exactly the same result."""
 
 from __future__ import annotations
 
@@ -29,19 +29,24 @@ from xcebra.training.checkpoints import History, Learner, TrainState
 from xcebra.training.infonce import chance_level, infonce
 from xcebra.training.weight_search import searches, weight_at
 
+# Seconds between two checkpoints. Larger values lose more work after a crash; smaller values write
+# more often. Not tuned.
 _CHECKPOINT_SECONDS = 20.0
+# Bytes of a block just below 32 MB, the largest size to which glibc adapts its threshold for
+# returning memory to the system; see `new_state`.
 _LARGEST_ADAPTED = 32 * 2**20 - 2**14
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything the loop needs to know that is not data.
+    """Settings of the training loop.
 
-    ``jacobian_weight`` is divided by the temperature, so that its meaning stays when the
-    embedding's scale changes. The penalty is off for the first eighth of the steps, rises over the
-    second, then holds; with ``find_weight`` it is searched for, from ``jacobian_weight`` on
-    (`weight_search`). It is exact, on ``penalty_samples`` of each batch's references: at equal
-    cost that has less variance than random projections of all (``benchmarks/penalty.py``).
+    ``jacobian_weight`` is divided by the temperature, so that its meaning does not depend on the
+    scale of the embedding. The weight is zero for the first eighth of the steps, increases during
+    the second eighth, and is constant afterwards. With ``find_weight``, the weight is searched for,
+    starting from ``jacobian_weight`` (`weight_search`). The penalty is computed exactly, on
+    ``penalty_samples`` references of each batch: at equal cost, this has less variance than random
+    projections of all references (``benchmarks/penalty.py``).
     """
 
     steps: int
@@ -58,7 +63,7 @@ class TrainConfig:
     find_weight: bool = False
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step: constant, or up over a tenth and down a half cosine."""
+        """Learning rate of a step: constant, or a one-cycle schedule that rises over a tenth."""
         if self.schedule == "constant":
             return self.learning_rate
         return one_cycle(step, self.steps, self.learning_rate, rise=0.1)
@@ -82,12 +87,34 @@ def train(
     fingerprint: str = "",
     callback: Callable[[int, Encoder], None] | None = None,
 ) -> dict[str, NDArray[np.float64]]:
-    """Train the encoder in place and return its history.
+    """Train the encoder in place and return the history.
 
-    Ctrl-C ends training after the current step, with a warning; a second one raises. With
-    ``checkpoint`` the state is written there from time to time and at the end, and a run that finds
-    the file goes on from it; ``fingerprint`` tells whether it belongs to the same fit.
-    ``callback`` is called after every step with the number of steps taken and the encoder.
+    Ctrl-C stops training after the current step, with a warning. A second Ctrl-C raises
+    `KeyboardInterrupt` at once.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    recording : Recording
+    epochs : Epochs
+        Samples to train on.
+    objectives : list of Objective or Regression
+        Terms of the loss.
+    config : TrainConfig
+    device : torch.device
+    progress : bool
+        Whether to show a progress bar.
+    checkpoint : Path, optional
+        File that the state is written to, from time to time and at the end. If the file exists,
+        training continues from it.
+    fingerprint : str
+        Digest of the fit. A checkpoint with another fingerprint is refused.
+    callback : callable, optional
+        ``callback(n_steps, encoder)`` is called after every step with the number of steps done.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n_steps,)
     """
     state = new_state(encoder, config)
     first = state.load(checkpoint, fingerprint) if checkpoint and checkpoint.exists() else 0
@@ -96,13 +123,13 @@ def train(
     saved = time.monotonic()
     with (
         deferred_interrupt() as interrupted,
-        bar(config.steps, progress, initial=first, desc="xcebra", unit="step") as shown,
+        bar(config.steps, progress, initial=first, desc="xcebra", unit="step") as progress_bar,
     ):
         for step in range(first, config.steps):
             if interrupted():
                 if step == 0:
                     raise KeyboardInterrupt
-                # Before the warning, which a caller may turn into an error.
+                # Saved before the warning, because a caller may turn warnings into errors.
                 if checkpoint and step > first:
                     state.save(checkpoint, fingerprint, step)
                 warn(
@@ -113,11 +140,11 @@ def train(
                 break
             record = take_step(state, batch, objectives, config, step)
             state.history.add(**record)
-            shown.update()
+            progress_bar.update()
             if callback is not None:
                 callback(step + 1, encoder)
-            if shown.n % 10 == 0:
-                shown.set_postfix_str(_summary(record, objectives), refresh=False)
+            if progress_bar.n % 10 == 0:
+                progress_bar.set_postfix_str(_summary(record, objectives), refresh=False)
             if checkpoint and time.monotonic() - saved > _CHECKPOINT_SECONDS:
                 state.save(checkpoint, fingerprint, step + 1)
                 saved = time.monotonic()
@@ -128,9 +155,10 @@ def train(
 
 
 def new_state(encoder: Encoder, config: TrainConfig) -> TrainState:
-    """Everything that changes while training, before the first step."""
-    # Taken and given back, a block of this size teaches glibc's allocator, which adapts to the
-    # largest one freed, to keep the memory of a step for the next: a tenth of a large step's time.
+    """Make the state of training before the first step."""
+    # The allocator of glibc adapts its thresholds to the largest block that was freed. Allocating
+    # and freeing a block of this size makes it reuse the memory of a step for the next step, which
+    # saves a tenth of the time of a large step.
     torch.empty(_LARGEST_ADAPTED, dtype=torch.uint8)
     optimizer = torch.optim.AdamW(
         encoder.network.parameters(),
@@ -148,9 +176,9 @@ def take_step(
     config: TrainConfig,
     step: int,
 ) -> dict[str, float]:
-    """Draw a batch, follow its gradient, and say how it went."""
+    """Draw a batch, take a gradient step, and return losses, chance levels, penalty and weight."""
     drawn = batch.draw(state.rng)
-    rate, names = config.rate(step), [each.name for each in objectives]
+    rate, names = config.rate(step), [objective.name for objective in objectives]
     weight = config.penalty_weight(step)
     if config.find_weight:
         history = state.history.rows
@@ -183,15 +211,16 @@ def _follow(
     weight: float,
     rate: float,
 ) -> dict[str, float]:
-    """One step down the gradient of a batch."""
+    """Take a gradient step on a batch; return the losses, the penalty and their total."""
     encoder, optimizer = learner.encoder, learner.optimizer
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.zero_grad()
-    # Some references apart from the rest: the penalty needs their way back through the network.
+    # The references that the penalty uses are embedded separately, because their Jacobian needs the
+    # input of each layer.
     n_penalised = min(config.penalty_samples, drawn.n_references) if weight > 0 else 0
-    at = linearise(encoder.network, encoder.components(drawn.rows[:n_penalised]))
-    embedded = torch.cat([at.output, encoder(drawn.rows[n_penalised:])])
+    penalised = linearise(encoder.network, encoder.components(drawn.rows[:n_penalised]))
+    embedded = torch.cat([penalised.output, encoder(drawn.rows[n_penalised:])])
     reference, others = embedded[: drawn.n_references], embedded[drawn.n_references :]
     total = embedded.new_zeros(())
     record: dict[str, Tensor | float] = {}
@@ -201,9 +230,9 @@ def _follow(
         record[f"loss/{objective.name}"] = math.nan if math.isnan(chance) else loss.detach()
         record[f"chance/{objective.name}"] = chance
     if weight > 0:
-        size = penalty(at)
-        total = total + weight / config.temperature * size
-        record["penalty"] = size.detach()
+        squared_norm = penalty(penalised)
+        total = total + weight / config.temperature * squared_norm
+        record["penalty"] = squared_norm.detach()
     else:
         record["penalty"] = math.nan
     total.backward()
@@ -219,11 +248,11 @@ def _loss(
     others: Tensor,
     config: TrainConfig,
 ) -> tuple[Tensor, float]:
-    """Loss of one objective, and the level at which nothing is learned."""
+    """Loss of one objective, and its chance level."""
     x = reference[part.rows][:, objective.block]
     negatives = others[part.negatives][:, objective.block]
     if len(x) == 0 or (part.target is None and len(negatives) == 0):
-        return reference.sum() * 0, math.nan  # no sample of this batch takes part
+        return reference.sum() * 0, math.nan  # no sample of this batch can be used
     if part.target is not None:
         return F.mse_loss(x, part.target), 1.0
     loss = infonce(
@@ -238,7 +267,7 @@ def _loss(
 
 
 def _summary(record: Mapping[str, float], objectives: list[Objective | Regression]) -> str:
-    """Losses beside their chance levels, for the progress bar."""
+    """Losses and their chance levels, for the progress bar."""
     terms = [
         f"{o.name} {record[f'loss/{o.name}']:.2f} (chance {record[f'chance/{o.name}']:.2f})"
         for o in objectives

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours among fixed points, for few columns and for many."""
+"""Exact nearest neighbours among fixed points, by a tree or by matrix products."""
 
 from __future__ import annotations
 
@@ -10,32 +10,48 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 Floats = NDArray[np.float64]
+# Distances, and indices of the points.
 Found = tuple[Floats, NDArray[np.int64]]
 
-# From here on a tree has to look at so many of its leaves that matrix products are faster.
+# With this many columns or more, a tree has to visit so many of its leaves that matrix products are
+# faster.
 _MANY_COLUMNS = 12
-_GROUP = 64  # points that share one minimum
-_AT_ONCE = 16  # targets in one product: its result stays in cache
-_NUMBERS = 1 << 20  # differences in double precision at a time
-_SPARE = 2  # groups looked into beside the k that must be
+# The following values change only the speed and the memory, never the result.
+_GROUP = 64  # points in a group, of which only the minimum is compared
+_AT_ONCE = 16  # targets in one matrix product, so that its result stays in the cache
+_NUMBERS = 1 << 20  # differences in double precision that are computed at once
+_SPARE = 2  # groups that are searched in addition to the k that are necessary
 
 
 class Neighbours(Protocol):
-    """Points that know which of them are nearest to others."""
+    """Search for the nearest of ``n`` fixed points."""
 
     n: int
 
     def query(self, targets: Floats, k: int) -> Found:
-        """The ``k`` nearest points of each target, from near to far.
+        """Find the ``k`` nearest points of each target, nearest first.
+
+        Parameters
+        ----------
+        targets : ndarray of shape (n_targets, n_columns)
+        k : int
 
         Returns
         -------
         distance, place : ndarray of shape (n_targets, k)
+            Euclidean distances, and indices of the points.
         """
 
 
 def neighbours(points: Floats, threads: int = 1) -> Neighbours:
-    """What finds the neighbours among points of shape (n_points, n_columns) fastest."""
+    """Choose the fastest search for these points.
+
+    Parameters
+    ----------
+    points : ndarray of shape (n_points, n_columns)
+    threads : int
+        Number of threads of the tree.
+    """
     return _Blocks(points) if points.shape[1] >= _MANY_COLUMNS else _Tree(points, threads)
 
 
@@ -53,11 +69,12 @@ class _Tree:
 
 
 class _Blocks:
-    """Distances to all points by matrix products in single precision, then the few that matter.
+    """Search by matrix products, for many columns.
 
-    Points lie in groups. Single precision tells which groups may hold the nearest, double
-    precision decides inside them. A bound on its rounding proves that no other group has a point as
-    near; where it cannot, all points are looked at in double precision.
+    The points are divided into groups. Distances in single precision select the groups that may
+    contain the nearest points. Inside these groups, distances are computed in double precision. A
+    bound of the rounding error proves that no other group has a point that is as near. If it does
+    not prove this for a target, the distances to all points are computed in double precision.
     """
 
     def __init__(self, points: Floats) -> None:
@@ -78,8 +95,8 @@ class _Blocks:
         place = np.empty((len(targets), k), dtype=np.int64)
         chosen = k + _SPARE
         unsure = np.ones(len(targets), dtype=bool)
-        for at in range(0, len(targets) if chosen < len(self._half) // _GROUP else 0, _AT_ONCE):
-            rows = slice(at, at + _AT_ONCE)
+        for start in range(0, len(targets) if chosen < len(self._half) // _GROUP else 0, _AT_ONCE):
+            rows = slice(start, start + _AT_ONCE)
             group, outside = self._groups(targets[rows], chosen)
             members = (group[:, :, None] * _GROUP + np.arange(_GROUP)).reshape(len(group), -1)
             there = np.minimum(members, self.n - 1)
@@ -90,16 +107,29 @@ class _Blocks:
             inside = (distance[rows, -1] ** 2 - length**2) / 2
             unsure[rows] = outside - self._rounding(length) <= inside
         everywhere = np.arange(self.n)[None]
-        left = np.flatnonzero(unsure)
-        for part in np.array_split(left, 1 + len(left) * self._points.size // _NUMBERS):
+        remaining = np.flatnonzero(unsure)
+        for part in np.array_split(remaining, 1 + len(remaining) * self._points.size // _NUMBERS):
             squares = np.square(self._points - targets[part, None]).sum(axis=2)
             distance[part], place[part] = _first(squares, everywhere, k)
         return distance, place
 
     def _groups(self, targets: Floats, chosen: int) -> tuple[NDArray[np.int64], Floats]:
-        """The most promising groups of each target, and what all other groups have at least.
+        """Select the groups with the nearest points of each target.
 
-        Of half the squared distance, less a part that is the same for all points.
+        Groups are compared by half the squared distance, minus a term that is the same for all
+        points.
+
+        Parameters
+        ----------
+        targets : ndarray of shape (n_targets, n_columns)
+        chosen : int
+            Number of groups to select.
+
+        Returns
+        -------
+        group : ndarray of shape (n_targets, chosen)
+        outside : ndarray of shape (n_targets,)
+            The smallest value in all other groups.
         """
         centred = torch.from_numpy((targets - self._centre).astype(np.float32))
         part = torch.addmm(self._half, centred, self._columns, alpha=-1)
@@ -108,14 +138,26 @@ class _Blocks:
         return group[:, :-1].numpy(), value[:, -1].double().numpy()
 
     def _rounding(self, lengths: Floats) -> Floats:
-        """What single precision may be wrong by: every product and sum rounds once."""
+        """Bound of the error in single precision: every product and every sum rounds once."""
         n_columns = len(self._columns)
         products = self._longest**2 / 2 + self._longest * lengths
         return 2 * (n_columns + 4) * float(np.finfo(np.float32).eps) * products
 
 
 def _first(squares: Floats, places: NDArray[np.int64], k: int) -> Found:
-    """The smallest of each row, in order: their roots, and the places they belong to."""
+    """Select the ``k`` smallest entries of each row, in increasing order.
+
+    Parameters
+    ----------
+    squares : ndarray of shape (n_targets, n_points)
+        Squared distances.
+    places : ndarray of shape (n_targets, n_points) or (1, n_points)
+        Indices of the points.
+
+    Returns
+    -------
+    distance, place : ndarray of shape (n_targets, k)
+    """
     first = np.argpartition(squares, k - 1, axis=1)[:, :k]
     values = np.take_along_axis(squares, first, axis=1)
     order = np.argsort(values, axis=1, kind="stable")

@@ -1,7 +1,7 @@
-"""Everything about a fit that is decided before training, in one value.
+"""The plan of a fit: everything that is decided before training.
 
-`make_plan` goes from a checked recording and the user's parameters to a `Plan`; all errors of input
-are raised here, before any work starts.
+`make_plan` makes a `Plan` from a checked recording and the user's parameters. All errors about the
+input are raised here, before training starts.
 """
 
 from __future__ import annotations
@@ -36,24 +36,25 @@ from xcebra.training.sampling import NearestLabel, Pairs, SameClass, TimeOffset
 from xcebra.training.settings import AUTO, RECIPES
 from xcebra.training.timescale import Series, choose_offset, choose_temperature, component_series
 
+# Largest number of neurons that a warning lists by name.
 _FEW_NAMES = 10
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan:
-    """What will be trained, on what, and how.
+    """The settings, labels, inputs and samples of a fit.
 
     Parameters
     ----------
     decisions : Decisions
-        Every setting as resolved.
+        The value of every setting.
     labels : tuple of Label
-        In the order of their blocks, with their delays taken out.
+        In the order of their blocks, shifted by their delays.
     inputs : Inputs
-        Origin, scale and components of the activity.
+        Mean, scale and components of the activity.
     training : Epochs
     held_out : Epochs or None
-        None if the recording is too short to set anything aside.
+        None if the recording is too short to hold out samples.
     """
 
     decisions: Decisions
@@ -63,27 +64,30 @@ class Plan:
     held_out: Epochs | None
 
     def objectives(self, epochs: Epochs) -> list[Objective | Regression]:
-        """The terms of the loss on some of the samples; labels unknown there are left out."""
-        found: list[Objective | Regression] = []
+        """List the terms of the loss on some of the samples.
+
+        Labels that have no pairs in these samples are left out.
+        """
+        objectives: list[Objective | Regression] = []
         decided, offset = self.decisions, self.decisions.time_offset
         for label in self.labels:
             block = decided.blocks[label.name]
             if decided.regression:
                 target = _standardised(label, self.training)
-                found.append(Regression(label.name, block, target, label.valid))
+                objectives.append(Regression(label.name, block, target, label.valid))
             elif _n_pairs(label, epochs, offset) > 0:
                 pairs = _label_pairs(label, epochs, offset, decided.recipe.exclude_self)
-                found.append(Objective(label.name, block, pairs))
+                objectives.append(Objective(label.name, block, pairs))
         if decided.time_latents is not None:
-            found.append(Objective("time", decided.time_latents, TimeOffset(epochs, offset)))
-        return found
+            objectives.append(Objective("time", decided.time_latents, TimeOffset(epochs, offset)))
+        return objectives
 
     def decoder_epochs(self) -> tuple[Epochs, Epochs, Epochs]:
-        """Samples for the decoder to learn from, to stop by, and to be judged by."""
+        """Samples to train the decoder on, to stop its training early, and to test it on."""
         learn, rest = self.training, self.held_out
         if rest is None:
             learn, rest = self.training.split(settings.HELD_OUT)
-        # Alternate stretches, so that both are spread through the recording.
+        # Alternate stretches, so that both parts cover the whole recording.
         if len(rest) > 1:
             stop_by, judge = rest.every(slice(0, None, 2)), rest.every(slice(1, None, 2))
         else:
@@ -93,13 +97,13 @@ class Plan:
         return learn, stop_by.longer_than(0), judge
 
     def fingerprint(self, recording: Recording) -> str:
-        """A digest that two fits share if they would take the same path."""
+        """Return a digest that is the same for two fits with the same data and settings."""
         decided = self.decisions
-        told: list[Any] = [asdict(decided.train), decided.time_offset, decided.time_on]
-        told += [decided.regression, decided.window, [label.kind for label in self.labels]]
-        told += [asdict(decided.recipe)]
-        told += [[[name, b.start, b.stop] for name, b in decided.blocks.items()]]
-        state = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+        values: list[Any] = [asdict(decided.train), decided.time_offset, decided.time_on]
+        values += [decided.regression, decided.window, [label.kind for label in self.labels]]
+        values += [asdict(decided.recipe)]
+        values += [[[name, b.start, b.stop] for name, b in decided.blocks.items()]]
+        state = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
         arrays: list[NDArray[Any]] = [self.inputs.mean, self.inputs.scale]
         arrays += [self.training.starts, self.training.stops]
         for label in self.labels:
@@ -112,7 +116,7 @@ class Plan:
 
 
 def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
-    """Decide everything, or raise.
+    """Make the plan of a fit, or raise an error about the input.
 
     Parameters
     ----------
@@ -123,10 +127,10 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     recipe = RECIPES[params["recipe"]]
     whole = recording.epochs
     specs = settings.label_specs(params, list(recording.labels))
-    as_given = [make_label(name, v, specs[name]) for name, v in recording.labels.items()]
-    for label in as_given:
+    undelayed = [make_label(name, v, specs[name]) for name, v in recording.labels.items()]
+    for label in undelayed:
         check_varies(label)
-    labels = [delayed(label, specs[label.name].delay, whole) for label in as_given]
+    labels = [delayed(label, specs[label.name].delay, whole) for label in undelayed]
     shared = None
     if params["recipe"] != "paper":
         shared = partial(shared_dimensions, recording, labels, whole)
@@ -135,7 +139,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     window = _window(recording, labels, params)
     sampling = _sampling(recording, labels, blocks, window, params)
     warn_of_data(recording, sampling.training, labels)
-    for label in as_given:
+    for label in undelayed:
         warn_missing(label, whole)
     train, decoder = _configs(sampling, params)
     decisions = Decisions(
@@ -165,19 +169,19 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
 
 
 def _window(recording: Recording, labels: list[Label], params: Mapping[str, Any]) -> int:
-    """Samples that each point is read from: as given, or chosen from the data."""
+    """Return the window in samples: the user's value, or one that is chosen from the data."""
     if params["window"] is not None:
         return int(params["window"])
     if params["recipe"] == "paper":
         return 1
-    given = params["time_offset"]
-    longest = None if given is None else max(1, given - recording.overlap)
+    offset = params["time_offset"]
+    longest = None if offset is None else max(1, offset - recording.overlap)
     return int(choose_window(recording, labels, recording.epochs, longest))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Sampling:
-    """Which samples are trained on, how far pairs are apart, and how activity is scaled."""
+    """Samples of the fit, scale of the activity, time offset and batch size."""
 
     training: Epochs
     held_out: Epochs | None
@@ -195,12 +199,12 @@ def _sampling(
     params: Mapping[str, Any],
 ) -> _Sampling:
     recipe, whole = RECIPES[params["recipe"]], recording.epochs
-    # Samples closer than this share their noise, which pairs in time would then learn.
+    # Samples that are closer than this share their noise, which the time objective would learn.
     least = window + recording.overlap
     offset = params["time_offset"] or (recipe.time_offset and max(least, recipe.time_offset))
     if offset is not None and offset < least and "time" in blocks:
         settings.refuse_offset(offset, window, recording.overlap)
-    # The offset may yet be chosen from the data; whatever it is, this is the least.
+    # If the offset is still to be chosen from the data, the smallest possible value is used here.
     training, _ = settings.split_epochs(whole, offset or least, window)
     batch_size = settings.resolve_batch_size(params["batch_size"], recipe, training.size)
     inputs = Inputs.measure(recording, training, project=recipe.project)
@@ -214,7 +218,7 @@ def _sampling(
     measured_on = training
     training, held_out = settings.split_epochs(whole, offset, window)
     if held_out is not None and np.isin(held_out.indices(), measured_on.indices()).any():
-        # A longer offset can hold out other epochs; nothing may be known of them.
+        # A longer offset can change which epochs are held out. Nothing may be measured on these.
         inputs = Inputs.measure(recording, training, project=recipe.project)
         series = _series(recording, inputs, labels, blocks, params["time_on"])
     for label in labels:
@@ -236,12 +240,12 @@ def _sampling(
 
 
 def _configs(sampling: _Sampling, params: Mapping[str, Any]) -> tuple[TrainConfig, DecoderConfig]:
-    """How encoder and decoder are trained."""
+    """Settings for training the encoder and the decoder."""
     recipe, training = RECIPES[params["recipe"]], sampling.training
     regression = params["objective"] == "regression"
     temperature = params["temperature"] or recipe.temperature
     if temperature is None:
-        # Regression has no temperature; 1 leaves the penalty as it is.
+        # Regression has no temperature. A value of 1 does not change the weight of the penalty.
         chosen = partial(choose_temperature, sampling.series, training, sampling.offset)
         temperature = 1.0 if regression else chosen()
     weight = params["jacobian_weight"]
@@ -261,7 +265,7 @@ def _configs(sampling: _Sampling, params: Mapping[str, Any]) -> tuple[TrainConfi
         seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
         find_weight=weight == AUTO,
     )
-    # The decoder's share of the fit stays the same when the user asks for fewer or more steps.
+    # The number of steps of the decoder is scaled by the same factor as that of the encoder.
     share = train.steps / usual_steps
     decoder = DecoderConfig(
         steps=max(1, round(recipe.decoder_steps * share)),
@@ -279,7 +283,7 @@ def _series(
     blocks: Mapping[str, slice],
     time_on: str,
 ) -> list[tuple[Series, int]]:
-    """What each objective follows over time, to choose offset and temperature from."""
+    """Time series that offset and temperature are chosen from, with their numbers of latents."""
     if "time" in blocks:
         size = blocks["time"].stop - (blocks["time"].start if time_on == "block" else 0)
         return [(component_series(recording, inputs), size)]
@@ -305,7 +309,7 @@ def _label_pairs(label: Label, epochs: Epochs, offset: int, exclude_self: bool) 
 
 
 def _n_pairs(label: Label, epochs: Epochs, offset: int) -> int:
-    """How many steps of a label are known; for classes, how many samples."""
+    """Number of pairs for which a label is known; for classes, the number of samples."""
     times = epochs.indices()
     times = times[label.valid[times]]
     if label.kind == "discrete":
@@ -315,13 +319,15 @@ def _n_pairs(label: Label, epochs: Epochs, offset: int) -> int:
 
 
 def _standardised(label: Label, epochs: Epochs) -> NDArray[np.float64]:
+    """Label columns, standardised by their mean and standard deviation in the epochs."""
     known = epochs.indices()
     known = known[label.valid[known]]
-    mean, spread = label.points[known].mean(axis=0), label.points[known].std(axis=0)
-    return (label.points - mean) / np.where(spread > 0, spread, 1.0)
+    mean, scale = label.points[known].mean(axis=0), label.points[known].std(axis=0)
+    return (label.points - mean) / np.where(scale > 0, scale, 1.0)
 
 
 def _report_silent(inputs: Inputs, names: tuple[str, ...]) -> None:
+    """Warn about neurons that never change, and raise an error if no neuron ever changes."""
     silent = inputs.silent
     if len(silent) == len(names):
         raise InputError(
@@ -329,10 +335,10 @@ def _report_silent(inputs: Inputs, names: tuple[str, ...]) -> None:
             "check that X holds activity over time"
         )
     if len(silent):
-        shown = ", ".join(names[i] for i in silent[:_FEW_NAMES])
+        listed = ", ".join(names[i] for i in silent[:_FEW_NAMES])
         more = f" and {len(silent) - _FEW_NAMES} more" if len(silent) > _FEW_NAMES else ""
         warn(
-            f"{len(silent)} of {len(names)} neurons never change (neurons {shown}{more}); they "
+            f"{len(silent)} of {len(names)} neurons never change (neurons {listed}{more}); they "
             "are kept and score exactly zero",
             SilentNeuronWarning,
         )

@@ -1,4 +1,4 @@
-"""From what the user wrote to what the fit uses: recipes, defaults, and one round of checks."""
+"""Recipes, defaults and checks: from the user's arguments to the settings of a fit."""
 
 from __future__ import annotations
 
@@ -15,26 +15,36 @@ from xcebra.common.errors import InputError, Problem
 from xcebra.data.epochs import Epochs
 from xcebra.data.labels import Label, LabelSpec
 
+# Share of the samples that is held out. Larger values make the tests on held-out samples more
+# precise, but leave fewer samples to train on; not tuned.
 HELD_OUT = 0.1
 AUTO = "auto"
-# With fewer samples than these, or than these offsets, there are too few pairs to judge by.
+# Fewest held-out samples, as a number and as a multiple of the time offset. With fewer, there are
+# too few pairs for a test, and nothing is held out; not tuned.
 _LEAST_HELD_OUT, _OFFSETS_A_STRETCH = 50, 4
-# Ten are enough to see most of what a session holds; every stretch costs training pairs at its two
-# borders, so that short recordings have fewer.
+# Largest number of held-out stretches, and their usual shortest length in samples. Ten stretches
+# cover most of what happens in a session. Every stretch costs training pairs at its two borders, so
+# that short recordings have fewer stretches. Not tuned.
 _MOST_STRETCHES, _LEAST_STRETCH = 10, 100
+# A warning is given if the training samples are fewer than this many batches: every step then sees
+# nearly the same negatives. Larger values warn more often; not tuned.
 _LEAST_BATCHES = 2
+# Number of time latents if it is not counted from the data, which is the case for the recipe
+# "paper"; not tuned.
 _DEFAULT_TIME_DIMS = 4
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A complete set of choices; None means that the data decides.
+    """A complete set of default values; None means that the value is chosen from the data.
 
-    ``weight_decay`` is that of a recording with 1,000 samples to train on; it falls with the square
-    root of their number. A step of regression is cheap, and its loss small beside the penalty: it
-    has its own number of steps and weight. ``method``, ``basis`` and ``smooth`` are how a map is
-    made when the user does not say;
-    ``smooth`` is for derivatives of the encoder, the decoder's need none.
+    ``weight_decay`` is the value for a recording with 1,000 training samples. It decreases with the
+    square root of their number. Regression has its own number of steps and its own weight of the
+    penalty, because its steps are cheap and its loss is small compared with the penalty.
+    ``method``, ``basis`` and ``smooth`` are the defaults for attribution maps. ``smooth`` applies
+    to derivatives of the encoder only, because those of the decoder need no smoothing.
+
+    What each value does to the map is measured in docs/recipe.md.
     """
 
     steps: int
@@ -94,7 +104,7 @@ RECIPES: Mapping[str, Recipe] = {
         include_positive=False,
         exclude_self=False,
         project=False,
-        # At temperature 1 and steps of 0.1 the optimum has the unit box at +-7.07.
+        # On the paper's data (temperature 1, steps of 0.1), the optimal embedding reaches +-7.07.
         limit=10.0,
         penalty_samples=256,
         regression_steps=20_000,
@@ -109,12 +119,17 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 def check_parameters(params: Mapping[str, Any]) -> None:
-    """Check everything about the constructor's arguments that needs no data.
+    """Check the arguments of the constructor, as far as no data is needed.
+
+    Parameters
+    ----------
+    params : mapping
+        The estimator's parameters by name.
 
     Raises
     ------
     ValueError
-        With every problem found.
+        If there are problems. The message lists all of them.
     """
     problems: list[str] = []
     choice(problems, "recipe", params["recipe"], RECIPES)
@@ -143,17 +158,31 @@ def check_parameters(params: Mapping[str, Any]) -> None:
 def named(
     problems: list[str], argument: str, value: Any, names: list[str], default: Any
 ) -> dict[str, Any]:
-    """Spread an argument over the labels: one value for all, or a mapping by name."""
+    """Assign the values of an argument to the labels.
+
+    Parameters
+    ----------
+    problems : list of str
+        Problems are appended to it.
+    argument : str
+        Name of the argument, for messages.
+    value : object
+        One value for all labels, or a mapping from names of labels to values.
+    names : list of str
+        Names of all labels.
+    default : object
+        Value for labels that the argument does not mention.
+    """
     if not isinstance(value, Mapping):
         return dict.fromkeys(names, default if value is None else value)
-    value = {str(name): each for name, each in value.items()}
+    value = {str(name): entry for name, entry in value.items()}
     for unknown in sorted(set(value) - set(names)):
         problems.append(f"{argument} names {unknown!r}, but the labels are {names}")
     return {name: value.get(name, default) for name in names}
 
 
 def label_specs(params: Mapping[str, Any], names: list[str]) -> dict[str, LabelSpec]:
-    """How to read each label, as far as the parameters say."""
+    """Kind and delay of each label, as far as the parameters specify them."""
     problems: list[str] = []
     kinds = named(problems, "label_kind", params["label_kind"], names, None)
     delays = named(problems, "label_delay", params["label_delay"], names, 0)
@@ -175,35 +204,44 @@ def resolve_blocks(
     n_neurons: int,
     shared: Callable[[], int] | None = None,
 ) -> dict[str, slice]:
-    """Which latents belong to which label, and to time.
+    """Choose the latents of each label and of time.
 
-    Blocks stand in the order of ``label_dims`` if it is a mapping, else of the labels; time last.
-    Where ``time_dims`` is not given, ``shared`` counts the latents that the neurons share beyond
-    the labels; without it there are 4.
+    The blocks have the order of ``label_dims`` if it is a mapping, otherwise the order of the
+    labels. The time block is the last one.
+
+    Parameters
+    ----------
+    params : mapping
+        The estimator's parameters.
+    labels : list of Label
+    n_neurons : int
+    shared : callable, optional
+        Called if ``time_dims`` is None. It returns the number of latents that the neurons share
+        beyond the labels. Without it, the number is 4.
     """
     problems: list[str] = []
-    given = params["label_dims"]
+    label_dims = params["label_dims"]
     widths = {label.name: label.width for label in labels}
     regression = params["objective"] == "regression"
     if regression:
         widths = {label.name: label.points.shape[1] for label in labels}
     order = list(widths)
-    if isinstance(given, Mapping):
-        dims = named(problems, "label_dims", given, order, None)
+    if isinstance(label_dims, Mapping):
+        dims = named(problems, "label_dims", label_dims, order, None)
         dims = {name: widths[name] if dim is None else dim for name, dim in dims.items()}
-        order = [str(n) for n in given if str(n) in widths]
-        order += [n for n in widths if n not in order]
+        order = [str(name) for name in label_dims if str(name) in widths]
+        order += [name for name in widths if name not in order]
     else:
-        if given is not None and not labels:
-            text = f"label_dims={given!r} needs labels: give y, or leave label_dims out"
+        if label_dims is not None and not labels:
+            text = f"label_dims={label_dims!r} needs labels: give y, or leave label_dims out"
             problems.append(Problem(text, "label_dims"))
-        if given is not None and len(labels) > 1:
+        if label_dims is not None and len(labels) > 1:
             text = (
-                f"label_dims={given!r} does not say which of the labels {order} it is for; "
+                f"label_dims={label_dims!r} does not say which of the labels {order} it is for; "
                 f"give a mapping, for instance {dict(widths)}"
             )
             problems.append(Problem(text, "label_dims"))
-        dims = {name: widths[name] if given is None else given for name in order}
+        dims = {name: widths[name] if label_dims is None else label_dims for name in order}
     for name, dim in dims.items():
         number(problems, f"label_dims[{name!r}]", dim, least=1, whole=True)
     raise_if(problems)
@@ -232,29 +270,37 @@ def resolve_blocks(
             "neurons cannot identify more latents than there are neurons; ask for fewer"
         )
     raise_if(problems)
-    blocks, at = {}, 0
+    blocks, start = {}, 0
     for name in order:
-        blocks[name] = slice(at, at + dims[name])
-        at += dims[name]
+        blocks[name] = slice(start, start + dims[name])
+        start += dims[name]
     if time_dims:
-        blocks["time"] = slice(at, at + time_dims)
+        blocks["time"] = slice(start, start + time_dims)
     return blocks
 
 
 def split_epochs(epochs: Epochs, offset: int, window: int = 1) -> tuple[Epochs, Epochs | None]:
-    """Drop epochs too short for a pair, and hold out a tenth of the rest.
+    """Drop epochs that are too short for a pair, and hold out a tenth of the others.
 
-    A session changes: an animal tires, rests, learns. So what is held out are about ten stretches
-    spread evenly through the whole recording; fewer where they would be too short to hold enough
-    pairs. Where epochs are too short to take stretches out of them, whole epochs are held out,
-    spread evenly too. Samples whose window would reach beyond their part of an epoch are left out
-    of both.
+    About ten stretches are held out, evenly spaced over the whole recording, because a session
+    changes over time: an animal gets tired, rests and learns. There are fewer stretches if they
+    would be too short to contain enough pairs. If the epochs are too short to take stretches out of
+    them, whole epochs are held out, also evenly spaced. Samples whose window would extend beyond
+    their part of an epoch are in neither part.
+
+    Parameters
+    ----------
+    epochs : Epochs
+    offset : int
+        Time offset of pairs, in samples.
+    window : int
+        Window of the encoder, in samples.
 
     Returns
     -------
     training : Epochs
     held_out : Epochs or None
-        None if a tenth is too short to judge by; training then has everything.
+        None if a tenth is too short for a test. ``training`` then has all samples.
     """
     least = offset + window - 1
     long_enough = epochs.longer_than(least)
@@ -268,7 +314,7 @@ def split_epochs(epochs: Epochs, offset: int, window: int = 1) -> tuple[Epochs, 
     usual = max(_LEAST_STRETCH, enough) + window - 1
     n_usual = int(np.clip(n_held_out // usual, 1, _MOST_STRETCHES))
     shortest = 2 * offset + window - 1
-    # Ten long stretches; else whole epochs; else shorter stretches.
+    # The first choice is up to ten long stretches, then whole epochs, then shorter stretches.
     candidates = [_stretches_out(long_enough, n_usual, n_held_out, least)]
     candidates.append(long_enough.thin(HELD_OUT))
     for n in range(n_usual + 1, _MOST_STRETCHES + 1):
@@ -284,19 +330,21 @@ def split_epochs(epochs: Epochs, offset: int, window: int = 1) -> tuple[Epochs, 
 def _stretches_out(
     epochs: Epochs, n_stretches: int, n_samples: int, least: int
 ) -> tuple[Epochs, Epochs] | None:
-    """Take stretches out of the longer epochs; None if these are less than half of all samples.
+    """Take stretches out of the longer epochs.
+
+    The result is None if these epochs have less than half of all samples.
 
     Returns
     -------
     rest, stretches : Epochs
     """
     length = n_samples // n_stretches
-    # An epoch keeps more than half of itself.
-    roomy = epochs.lengths > 2 * length + least
-    if length == 0 or epochs.every(roomy).size < epochs.size / 2:
+    # More than half of an epoch must remain.
+    is_long = epochs.lengths > 2 * length + least
+    if length == 0 or epochs.every(is_long).size < epochs.size / 2:
         return None
-    rest, stretches = epochs.every(roomy).cut(n_stretches, length, least)
-    others = epochs.every(~roomy)
+    rest, stretches = epochs.every(is_long).cut(n_stretches, length, least)
+    others = epochs.every(~is_long)
     starts, stops = (
         np.sort(np.concatenate([getattr(others, edge), getattr(rest, edge)]))
         for edge in ("starts", "stops")
@@ -305,11 +353,11 @@ def _stretches_out(
 
 
 def refuse_offset(offset: int, window: int, overlap: int) -> None:
-    """Raise because pairs in time would share what was measured."""
-    why = [f"window={window} reads {window} samples"] if window > 1 else []
-    why += [f"smoothing spreads each sample over {overlap} on either side"] if overlap else []
+    """Raise an error, because the samples of a pair in time would share their noise."""
+    reasons = [f"window={window} reads {window} samples"] if window > 1 else []
+    reasons += [f"smoothing spreads each sample over {overlap} on either side"] if overlap else []
     raise InputError(
-        f"time_offset={offset} is too short: {' and '.join(why)}, so that pairs in time would "
+        f"time_offset={offset} is too short: {' and '.join(reasons)}, so that pairs in time would "
         f"share their noise and learn it; give time_offset={window + overlap} or more, or leave it "
         "out",
         ("time_offset",),
@@ -326,39 +374,50 @@ def _either(window: int) -> str:
 
 
 def warn_split(epochs: Epochs, offset: int, held_out: Epochs | None, window: int = 1) -> None:
-    """Say what `split_epochs` left out or could not do."""
+    """Warn about epochs that `split_epochs` left out, and if it could not hold out samples."""
     dropped = len(epochs) - len(epochs.longer_than(offset + window - 1))
     if dropped:
-        reach = f"time_offset={offset}" + (f" and window={window}" if window > 1 else "")
+        limit = f"time_offset={offset}" + (f" and window={window}" if window > 1 else "")
         warn(
-            f"{dropped} of {len(epochs)} epochs are no longer than {reach} samples "
+            f"{dropped} of {len(epochs)} epochs are no longer than {limit} samples "
             "and were left out",
             ShortRecordingWarning,
         )
     if held_out is None:
         warn(
             f"the recording is too short to hold out a tenth of it ({epochs.size} samples): "
-            "all of it is used for training, and nothing tells whether the labels were learned",
+            "all of it is used for training, and it cannot be tested whether the labels were "
+            "learned",
             ShortRecordingWarning,
         )
 
 
-def resolve_batch_size(given: int | None, recipe: Recipe, n_training: int) -> int:
-    """The batch size: as given, which must fit, or the recipe's, which adapts."""
-    if given is None:
+def resolve_batch_size(batch_size: int | None, recipe: Recipe, n_training: int) -> int:
+    """Return the batch size to use.
+
+    Parameters
+    ----------
+    batch_size : int or None
+        The user's value, which must not exceed the number of training samples. If None, the
+        recipe's value is used, reduced to the number of training samples if necessary.
+    recipe : Recipe
+    n_training : int
+        Number of training samples.
+    """
+    if batch_size is None:
         return max(2, min(recipe.batch_size, n_training))
-    if given > n_training:
+    if batch_size > n_training:
         raise InputError(
-            f"batch_size is {given}, but there are only {n_training} samples to train on; "
+            f"batch_size is {batch_size}, but there are only {n_training} samples to train on; "
             "lower it, or leave it out to let it adapt",
             ("batch_size",),
         )
-    if given > n_training // _LEAST_BATCHES:
+    if batch_size > n_training // _LEAST_BATCHES:
         warn(
-            f"batch_size={given} is more than half of the {n_training} samples to train on: every "
-            "step sees the same negatives, and what is learned may not hold elsewhere; lower it, "
+            f"batch_size={batch_size} is more than half of the {n_training} samples to train on: "
+            "every step sees nearly the same negatives, and the model may overfit; lower it, "
             f"to {max(2, n_training // 8)} for instance, or leave it out to let it adapt",
             ShortRecordingWarning,
             "batch_size",
         )
-    return int(given)
+    return int(batch_size)

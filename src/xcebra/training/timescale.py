@@ -1,8 +1,8 @@
-"""How fast the activity and the labels change, and the time offset and temperature that follow.
+"""Choice of the time offset and the temperature from the speed of the activity and the labels.
 
-A positive pair ``k`` steps apart carries information about its reference; InfoNCE with N negatives
-can express log N nats of it and no more. Correlations between ``x(t)`` and ``x(t + k)`` say how
-much there is, to the accuracy of a Gaussian approximation: ``-1/2 sum log(1 - rho^2)``.
+A positive that is ``k`` steps away has information about its reference. InfoNCE with N negatives
+can express at most log N nats of it. The information is estimated from the canonical correlations
+``rho`` between ``x(t)`` and ``x(t + k)``, by a Gaussian approximation: ``-1/2 sum log(1 - rho^2)``.
 """
 
 from __future__ import annotations
@@ -18,25 +18,34 @@ from xcebra.data.epochs import Epochs, IntArray
 from xcebra.data.recording import Recording
 from xcebra.networks.encoder import Inputs
 
+# Time offsets to choose from, in samples.
 OFFSETS = (1, 2, 4, 8, 16, 32, 64)
+# Largest number of pairs to use, approximately. More pairs give more precise correlations and take
+# longer; not tuned.
 _MOST_PAIRS = 20_000
-# Share of log N that a pair's information may reach. Chosen on dataset seeds 100 and above.
+# Largest information of a pair, as a share of log N. Chosen on dataset seeds 100 and above. Smaller
+# values lead to longer offsets.
 _SHARE = 1.0
-# Variance per latent that the temperature aims at: that of the unit box.
+# Variance per latent that the temperature is chosen for: that of a uniform distribution on [-1, 1].
 _VARIANCE = 1 / 3
+# Upper limit of correlations, so that the information is finite.
 _MOST_CORRELATED = 1 - 1e-9
-# Weaker correlations may be chance: they tell nothing of noise.
+# Smaller correlations may be due to chance, and the noise is not estimated from them. Smaller
+# values use more columns and make the estimate noisier; not tuned.
 _LEAST_KNOWN = 0.1
-# What must be left of a signal's correlation with itself from one sample of a pair to the other,
-# and the share of the signals that may be forgotten faster.
+# An offset is allowed if the autocorrelation of the signals after this offset, corrected for noise,
+# is at least _LEAST_LEFT, except for a share _FORGOTTEN of the signals (docs/method.md, "Why an
+# offset"). The rule for the offset was chosen on dataset seeds 100 and above. Larger values of
+# _LEAST_LEFT lead to shorter offsets.
 _LEAST_LEFT = 0.7
 _FORGOTTEN = 0.05
 
+# A function of sample indices that returns an array of shape (n_times, n_columns).
 Series = Callable[[IntArray], NDArray[Any]]
 
 
 def component_series(recording: Recording, inputs: Inputs) -> Series:
-    """Principal components of the standardised activity at given times."""
+    """Return a function that gives the components of the standardised activity at any samples."""
     reciprocal = inputs.reciprocal
     return lambda times: ((recording.rows(times) - inputs.mean) * reciprocal) @ inputs.loadings
 
@@ -44,28 +53,37 @@ def component_series(recording: Recording, inputs: Inputs) -> Series:
 def step_correlations(
     series: Series, epochs: Epochs, offset: int, n_latents: int
 ) -> NDArray[np.float64]:
-    """Canonical correlations between now and ``offset`` steps later, largest first.
+    """Canonical correlations between each sample and the sample ``offset`` steps later.
+
+    Parameters
+    ----------
+    series : Series
+    epochs : Epochs
+    offset : int
+        In samples.
+    n_latents : int
+        Number of correlations to return.
 
     Returns
     -------
     ndarray of shape (n_latents,)
-        Zero where the data has fewer dimensions.
+        Largest first, and zero beyond the number of dimensions of the data.
     """
-    found = np.zeros(n_latents)
+    correlations = np.zeros(n_latents)
     start = _pair_starts(epochs, offset)
     if len(start) < 3:
-        return found
+        return correlations
     now, later = series(start), series(start + offset)
-    # More components than a tenth of the pairs would correlate by chance.
-    keep = np.argsort(-now.var(axis=0))[: max(1, len(start) // 10)]
-    now, later = (_whitened(s[:, keep]) for s in (now, later))
+    # If there were more components than a tenth of the pairs, they would correlate by chance.
+    columns = np.argsort(-now.var(axis=0))[: max(1, len(start) // 10)]
+    now, later = (_whitened(x[:, columns]) for x in (now, later))
     rho = np.linalg.svd(now.T @ later / len(start), compute_uv=False)[:n_latents]
-    found[: len(rho)] = np.clip(rho, 0.0, _MOST_CORRELATED)
-    return found
+    correlations[: len(rho)] = np.clip(rho, 0.0, _MOST_CORRELATED)
+    return correlations
 
 
 def _pair_starts(epochs: Epochs, offset: int) -> IntArray:
-    """First samples of pairs inside an epoch, all or evenly chosen ones."""
+    """First samples of pairs that are inside an epoch: all of them, or every n-th one."""
     epochs = epochs.longer_than(offset)
     if len(epochs) == 0:
         return np.empty(0, dtype=np.int64)
@@ -75,7 +93,12 @@ def _pair_starts(epochs: Epochs, offset: int) -> IntArray:
 
 
 def information(rho: NDArray[np.float64]) -> float:
-    """Nats that a pair with these correlations shares, were it Gaussian."""
+    """Information in nats that Gaussian variables with these canonical correlations share.
+
+    Parameters
+    ----------
+    rho : ndarray of shape (n_correlations,)
+    """
     return float(-0.5 * np.log1p(-np.square(rho)).sum())
 
 
@@ -85,78 +108,95 @@ def choose_offset(
     n_negatives: int,
     signals: Sequence[Series] = (),
 ) -> int:
-    """The smallest offset whose pairs carry no more information than the loss can express.
+    """Choose the smallest offset whose pairs have no more information than the loss can express.
 
-    What counts is what the factors share from one sample to the other; noise in the neurons hides a
-    part of it from the loss, but the embedding follows the factors, as noise averages out. Many
-    neurons that see one slow factor each in its own way seem to carry more than there is, so
-    the offset stays short enough for the fastest signals to last from one sample to the other.
+    The information is that of the factors, without noise: noise in the neurons lowers the
+    correlations, but it averages out over neurons, and the embedding follows the factors. If many
+    neurons follow one slow factor, each in a different way, the information is overestimated.
+    Therefore the offset must also be so short that the fastest signals are still correlated with
+    themselves after this offset.
 
     Parameters
     ----------
     series : list of (Series, int)
-        What each objective follows, and how many latents it has for it.
+        The time series of each objective, and its number of latents.
     epochs : Epochs
     n_negatives : int
     signals : sequence of Series
-        Neurons and labels, none of whose columns a pair may forget.
+        Neurons and labels that must still be correlated with themselves after the offset.
     """
     limit = _SHARE * math.log(n_negatives)
     longest = max(1, min(epochs.size // 500, int(np.median(epochs.lengths)) // 10))
     allowed = [k for k in OFFSETS if k <= longest]
     allowed = [k for k in allowed if all(outlasts_offset(s, epochs, k) for s in signals)] or [1]
-    kept = [reliability(s, epochs, d) for s, d in series]
+    reliabilities = [reliability(s, epochs, d) for s, d in series]
     for offset in allowed:
-        found = [step_correlations(s, epochs, offset, d) for s, d in series]
-        clean = [np.minimum(r / c, _MOST_CORRELATED) for r, c in zip(found, kept, strict=True)]
-        if all(information(rho) <= limit for rho in clean):
+        measured = [step_correlations(s, epochs, offset, d) for s, d in series]
+        corrected = [
+            np.minimum(rho / factor, _MOST_CORRELATED)
+            for rho, factor in zip(measured, reliabilities, strict=True)
+        ]
+        if all(information(rho) <= limit for rho in corrected):
             return offset
     return allowed[-1]
 
 
 def outlasts_offset(series: Series, epochs: Epochs, offset: int) -> bool:
-    """Whether all columns but a few, noise set aside, are still like themselves so much later.
+    """Whether nearly all columns, corrected for noise, are still correlated after the offset.
 
-    Noise lowers correlations over one, two and more samples by one factor; see `reliability`.
-    Columns that do not last from one sample to the next at all, white noise, have no say.
+    Noise lowers the autocorrelations at all lags by the same factor; see `reliability`. Columns
+    that are not correlated from one sample to the next, such as white noise, are ignored.
     """
     if offset == 1:
         return True
-    one, two, later = (_autocorrelations(series, epochs, k) for k in (1, 2, offset))
-    known = (one > _LEAST_KNOWN) & (two > 0)
+    lag_1, lag_2, later = (_autocorrelations(series, epochs, k) for k in (1, 2, offset))
+    known = (lag_1 > _LEAST_KNOWN) & (lag_2 > 0)
     if not known.any():
         return True
-    noise_free = later[known] / np.minimum(one[known] ** 2 / two[known], 1.0)
+    noise_free = later[known] / np.minimum(lag_1[known] ** 2 / lag_2[known], 1.0)
     return bool(np.quantile(noise_free, _FORGOTTEN) >= _LEAST_LEFT)
 
 
 def _autocorrelations(series: Series, epochs: Epochs, offset: int) -> NDArray[np.float64]:
-    """Of each column; zero where it does not change."""
+    """Autocorrelation of each column at one lag; zero for columns that do not change."""
     start = _pair_starts(epochs, offset)
     now, later = (series(times).astype(np.float64) for times in (start, start + offset))
-    now, later = (each - each.mean(axis=0) for each in (now, later))
+    now, later = (x - x.mean(axis=0) for x in (now, later))
     scale = np.sqrt(np.square(now).mean(axis=0) * np.square(later).mean(axis=0))
     return (now * later).mean(axis=0) / np.where(scale > 0, scale, 1.0)
 
 
 def reliability(series: Series, epochs: Epochs, n_latents: int) -> NDArray[np.float64]:
-    """The factor by which noise, new at every sample, lowers each correlation over time.
+    """Factor by which noise lowers each canonical correlation over time.
 
-    If what lasts decays evenly, its correlations over one and two samples are ``c a`` and
-    ``c a^2``; what changes smoothly gives more than 1, which is cut: no noise. Where correlations
-    are too weak to tell, it is 1 too.
+    The noise is independent from sample to sample. If the signal decays exponentially, its
+    correlations over one and two samples are ``c a`` and ``c a^2``, where ``c`` is the factor.
+    Signals that change smoothly give a value above 1, which is set to 1 (no noise). The factor is
+    also 1 if the correlations are too small to estimate it.
+
+    Returns
+    -------
+    ndarray of shape (n_latents,)
     """
-    one, two = (step_correlations(series, epochs, offset, n_latents) for offset in (1, 2))
-    known = (one > _LEAST_KNOWN) & (two > _LEAST_KNOWN)
-    factor = np.where(known, one**2 / np.where(known, two, 1.0), 1.0)
+    lag_1, lag_2 = (step_correlations(series, epochs, offset, n_latents) for offset in (1, 2))
+    known = (lag_1 > _LEAST_KNOWN) & (lag_2 > _LEAST_KNOWN)
+    factor = np.where(known, lag_1**2 / np.where(known, lag_2, 1.0), 1.0)
     return np.minimum(factor, 1.0)
 
 
 def choose_temperature(series: list[tuple[Series, int]], epochs: Epochs, offset: int) -> float:
-    """The temperature at which the optimal embedding fills about the unit box.
+    """Choose the temperature at which the optimal embedding approximately fills the unit box.
 
-    A latent of variance ``v`` steps by ``2 v (1 - rho)`` on average, and the optimum has the
-    temperature at twice its step variance. Where nothing moves step by step (classes) it is 1.
+    The mean squared step of a latent with variance ``v`` is ``2 v (1 - rho)``. At the optimum, the
+    temperature is twice this value. If there are only classes, which have no steps, it is 1.
+
+    Parameters
+    ----------
+    series : list of (Series, int)
+        The time series of each objective, and its number of latents.
+    epochs : Epochs
+    offset : int
+        Time offset of pairs, in samples.
     """
     if not series:
         return 1.0
@@ -165,7 +205,8 @@ def choose_temperature(series: list[tuple[Series, int]], epochs: Epochs, offset:
 
 
 def _whitened(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rotate and scale centred columns to unit variance, without directions of no variance."""
     x = x - x.mean(axis=0)
     variances, axes = np.linalg.eigh(x.T @ x / len(x))
-    visited = variances > 1e-10 * variances[-1]
-    return x @ (axes[:, visited] / np.sqrt(variances[visited]))
+    varies = variances > 1e-10 * variances[-1]
+    return x @ (axes[:, varies] / np.sqrt(variances[varies]))

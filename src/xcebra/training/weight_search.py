@@ -1,10 +1,11 @@
-"""The paper's rule for the penalty, found while training: as high as every objective bears.
+"""Search for the weight of the penalty during training, by the paper's rule.
 
-From the end of the warm-up a twin of the encoder goes on without the penalty, on the same batches.
-It is the floor: by how much an objective's loss lies above its twin's is the penalty's doing, and
-neither the luck of a batch nor the progress of training. The weight rises while all objectives stay
-within what they may lose, falls back when one does not, and is then held. The path depends on the
-history alone, so that a resumed run takes the same one.
+The rule is to use the largest weight at which every objective stays near its minimum. After the
+warm-up, a copy of the encoder (the twin) is trained without the penalty on the same batches. The
+difference between the loss of an objective and that of the twin is the effect of the penalty; it
+depends neither on the batch nor on the progress of training. The weight increases while all
+objectives have lost less than they may lose, and decreases if one has lost more. After the search
+it is constant. The weight depends only on the history, so that a resumed run uses the same weights.
 """
 
 from __future__ import annotations
@@ -13,17 +14,27 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-# What an objective may lose, as a share of what it learned: of chance less the twin's loss.
-# Chosen on dataset seeds 110 to 114.
+# Largest loss that the penalty may cause, as a share of what an objective has learned: the chance
+# level minus the loss of the twin. Chosen on dataset seeds 110 to 114.
 MAY_LOSE = 0.05
+# Begin and end of the search, as shares of the steps (docs/method.md, "Finding lambda"). A longer
+# search is more precise and takes more time; not tuned.
 _FIRST, _LAST = 1 / 8, 3 / 8
+# Largest change of the logarithm of the weight over the whole search. Larger values reach distant
+# weights, but the weight fluctuates more; not tuned.
 _SPEED = 5.0
+# Weight at the beginning of the search, as a share of the usual weight; not tuned.
 _START = 1 / 4
+# Share of the search over which losses are averaged. Larger values give less noisy, but later
+# reactions; not tuned.
 _RECENT = 0.1
+# An objective counts if it has learned more than this many standard errors. Larger values ignore
+# more objectives; not tuned.
 _LEAST_LEARNED = 3.0
-# Beyond this many times the usual weight, or below as much of it, it is not looked for.
+# Largest ratio of the weight to the usual weight, in either direction; not tuned.
 _REACH = 16.0
 
+# The history of training by name; see `xcebra.training.checkpoints.History`.
 Rows = Mapping[str, Sequence[float]]
 
 
@@ -34,15 +45,15 @@ def searches(step: int, steps: int) -> bool:
 
 
 def weight_at(step: int, steps: int, usual: float, names: Sequence[str], rows: Rows) -> float:
-    """The weight of a step, from the steps before it.
+    """Return the weight of a step, which depends on the steps before it.
 
     Parameters
     ----------
     step, steps : int
     usual : float
-        The recipe's weight; the search begins at a quarter of it.
+        The weight of the recipe. The search begins at a quarter of it.
     names : sequence of str
-        Of the objectives.
+        Names of the objectives.
     rows : mapping of str to sequence of float
         The history so far.
     """
@@ -57,7 +68,8 @@ def weight_at(step: int, steps: int, usual: float, names: Sequence[str], rows: R
         change = _SPEED / (end - begin) * float(np.clip(1 - pressure, -1, 1))
         return _within(rows["weight"][step - 1] * float(np.exp(change)), usual)
     if step == end:
-        # What is lost grows about as the weight: the last quarter says what is still amiss.
+        # The loss that the penalty causes is roughly proportional to the weight. The last quarter
+        # of the search gives the final correction.
         last = slice(end - max(1, (end - begin) // 4), end)
         pressure = _pressure(names, rows, last)
         held = float(np.exp(np.mean(np.log(rows["weight"][last]))))
@@ -66,20 +78,22 @@ def weight_at(step: int, steps: int, usual: float, names: Sequence[str], rows: R
 
 
 def _span(steps: int) -> tuple[int, int]:
-    """First step of the search, and the one after its last."""
+    """First step of the search, and the step after its last one."""
     return int(steps * _FIRST), int(steps * _LAST)
 
 
 def _within(weight: float, usual: float) -> float:
+    """Limit the weight to the allowed range around the usual weight."""
     return float(np.clip(weight, usual / _REACH, usual * _REACH))
 
 
 def _pressure(names: Sequence[str], rows: Rows, when: slice) -> float:
-    """What the objectives lose over what they may: that of the one which suffers most.
+    """Ratio of the loss that the penalty causes to the allowed loss, the largest of all objectives.
 
-    An objective that has learned nothing has nothing to lose. If none has, the weight stays.
+    Objectives that have learned nothing are ignored. If all are ignored, the ratio is 1, and the
+    weight does not change.
     """
-    found = []
+    ratios = []
     for name in names:
         loss, chance, lost = (
             np.array(rows[f"{k}/{name}"][when]) for k in ("loss", "chance", "lost")
@@ -90,5 +104,5 @@ def _pressure(names: Sequence[str], rows: Rows, when: slice) -> float:
         learned = (chance - loss + lost)[known]
         error = learned.std() / np.sqrt(len(learned))
         if learned.mean() > _LEAST_LEARNED * error:
-            found.append(lost[known].mean() / (MAY_LOSE * learned.mean()))
-    return float(max(found, default=1.0))
+            ratios.append(lost[known].mean() / (MAY_LOSE * learned.mean()))
+    return float(max(ratios, default=1.0))

@@ -1,4 +1,4 @@
-"""Which pieces of work the benchmark on real recordings is made of, in order of importance."""
+"""The work items of the benchmark on real recordings, in order of importance."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ class RealScale:
     Parameters
     ----------
     most_files : int or None
-        Recordings to use, of those that are there.
+        Maximum number of recordings to use; None uses all recordings in the folder.
     bins : bool
-        Every allowed bin size of known cells, and the finest and the coarsest of foreign neurons;
-        otherwise the main one alone.
+        Use every allowed bin size for known cells, and the finest and the coarsest for foreign
+        neurons. If False, use the main bin size only.
     all_labels : bool
-        Every label of a recording, not the main one alone.
+        Use every label of a recording. If False, use the main label only.
     n_seeds : int
-        Fits of the same data with different seeds, of known cells and of recordings as they are.
+        Number of fits with different seeds, for known cells and for recordings as they are.
     n_poisson_draws, n_foreign_draws, n_implanted_draws : int
+        Number of random draws of Poisson units, foreign neurons and implanted responses.
     n_other_labels : int
-        Pairs of a recording and a label of another one.
+        Number of pairs of a recording and a label of another recording.
     time_dims : tuple of int
-        Numbers of time latents to try beside the default.
+        Numbers of time latents to try in addition to the default.
     n_time_dims_files : int
-        Recordings with foreign neurons on which these are tried.
+        Number of recordings with foreign neurons on which they are tried.
     noise, halves : bool
-        Noise units; fits to each half of a recording.
+        Whether to include noise units, and fits to each half of a recording.
     n_cebra : int
-        Recordings that CEBRA's own model is fitted to, twice each.
+        Number of recordings that CEBRA's own model is fitted to, with two seeds each.
     n_independent : int
-        Seeds of the simulated test.
+        Number of seeds of the simulated test.
     steps : int or None
         Training steps; None is the estimator's default.
     coarse : bool
-        The coarsest bins in place of the main ones, which is quicker.
+        Use the coarsest bin size instead of the main one, which is faster.
     """
 
     most_files: int | None = None
@@ -83,14 +84,14 @@ QUICK_REAL = RealScale(
 
 
 def real(scale: RealScale, data: RealFolder) -> list[RealItem]:
-    """All work on the recordings that are in a folder, what matters most first."""
+    """All work items on the recordings in a folder, the most important first."""
     plan = _Plan(scale, data.path, data.files()[: scale.most_files])
     return list(
         dict.fromkeys(
             [
                 *plan.known_cells(),
                 *plan.foreign(),
-                *plan.independent(both=False),
+                *plan.independent(both_labels=False),
                 *plan.other_labels(),
                 *plan.known_cells_with_poisson(),
                 *plan.numbers_of_time_latents(),
@@ -100,7 +101,7 @@ def real(scale: RealScale, data: RealFolder) -> list[RealItem]:
                 *plan.cebra(),
                 *plan.more_foreign(),
                 *plan.halves(),
-                *plan.independent(both=True),
+                *plan.independent(both_labels=True),
             ]
         )
     )
@@ -108,14 +109,14 @@ def real(scale: RealScale, data: RealFolder) -> list[RealItem]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The parts of the benchmark."""
+    """Makes the work items of each part of the benchmark."""
 
     scale: RealScale
     folder: str
     files: tuple[str, ...]
 
     def known_cells(self) -> list[RealItem]:
-        """Cells known by their area, for every bin and seed; all methods with the first seed."""
+        """Cells known by their area, for every bin size and seed; all methods for seed 0."""
         return [
             self._fit(case, seed=seed, methods=seed == 0)
             for seed in range(self.scale.n_seeds)
@@ -123,7 +124,7 @@ class _Plan:
         ]
 
     def known_cells_with_poisson(self) -> list[RealItem]:
-        """The known carriers alone, with units of Poisson noise."""
+        """Only the units known to carry the label, together with units of Poisson noise."""
         return [
             self._fit(RealCase(file, label, self._bin(file), "known-poisson", draw=draw))
             for draw in range(self.scale.n_poisson_draws)
@@ -132,7 +133,7 @@ class _Plan:
         ]
 
     def foreign(self) -> list[RealItem]:
-        """Neurons of other animals, for every label; all methods."""
+        """Neurons of other animals, for every label, with all methods."""
         cases = [
             case
             for file in self.files
@@ -142,51 +143,51 @@ class _Plan:
         return [self._fit(case, methods=True) for case in cases]
 
     def more_foreign(self) -> list[RealItem]:
-        """Other draws, and the finest and coarsest bins, for the main labels."""
-        found: list[RealItem] = []
+        """More draws, and the finest and coarsest bin sizes, for the main labels."""
+        items: list[RealItem] = []
         for draw in range(1, self.scale.n_foreign_draws):
             for file in self.files:
                 cases = self._with_other("foreign", file, self._main(file), self._bin(file), draw)
-                found += [self._fit(case) for case in cases]
+                items += [self._fit(case) for case in cases]
         if self.scale.bins:
             for file in self.files:
                 bins = RECORDINGS[file].bins_ms
                 for bin_ms in dict.fromkeys((bins[-1], bins[0])):
                     cases = self._with_other("foreign", file, self._main(file), bin_ms)
-                    found += [self._fit(case) for case in cases]
-        return found
+                    items += [self._fit(case) for case in cases]
+        return items
 
     def as_recorded(self) -> list[RealItem]:
-        """Every label of the recordings as they are; several seeds of the main ones."""
-        found: list[RealItem] = []
+        """Recordings as they are, with every label; several seeds for the main labels."""
+        items: list[RealItem] = []
         for seed in range(self.scale.n_seeds):
             for file in self.files:
                 labels = self._labels(file) if seed == 0 else (self._main(file),)
                 for label in labels:
                     main = label == self._main(file)
                     case = RealCase(file, label, self._bin(file), "own")
-                    found.append(self._fit(case, seed=seed, methods=main and seed == 0, test=False))
-        return found
+                    items.append(self._fit(case, seed=seed, methods=main and seed == 0, test=False))
+        return items
 
     def other_labels(self) -> list[RealItem]:
-        """Labels of other animals: the gate must refuse them."""
+        """Labels of other animals, which should not count as learned."""
         pairs = [
             (file, other, label)
             for file, other in product(self.files, self.files)
             if RECORDINGS[file].animal != RECORDINGS[other].animal
             for label in RECORDINGS[other].labels
         ]
-        found: list[RealItem] = []
+        items: list[RealItem] = []
         n = min(self.scale.n_other_labels, len(pairs))
         for k in range(n):
-            # Evenly spaced, so that few pairs are of different recordings.
+            # Pairs are evenly spaced in the list, so that even a few cover different recordings.
             file, other, label = pairs[k * len(pairs) // n]
             case = RealCase(file, label, self._bin(file), "other-label", other)
-            found.append(self._fit(case, test=False, map=False))
-        return found
+            items.append(self._fit(case, test=False, map=False))
+        return items
 
     def implanted(self) -> list[RealItem]:
-        """Responses of known strength that were put into foreign neurons."""
+        """Foreign neurons with implanted responses of known strength."""
         return [
             self._fit(case, methods=True)
             for draw in range(self.scale.n_implanted_draws)
@@ -195,29 +196,29 @@ class _Plan:
         ]
 
     def numbers_of_time_latents(self) -> list[RealItem]:
-        """Known cells and foreign neurons with other numbers of time latents than the default."""
-        found: list[RealItem] = []
+        """Known cells and foreign neurons, with numbers of time latents other than the default."""
+        items: list[RealItem] = []
         for seed in range(self.scale.n_seeds):
             for case, n in product(self._known_cases("known"), self.scale.time_dims):
                 main = case.bin_ms == self._bin(case.file)
                 if main or seed == 0:
-                    found.append(self._fit(case, seed=seed, time_dims=n, test=main))
+                    items.append(self._fit(case, seed=seed, time_dims=n, test=main))
         hosts = [file for file in self.files if not RECORDINGS[file].carriers]
         for file in hosts[: self.scale.n_time_dims_files]:
             cases = self._with_other("foreign", file, self._main(file), self._bin(file))
             pairs = product(cases, self.scale.time_dims)
-            found += [self._fit(case, time_dims=n, test=False) for case, n in pairs]
-        return found
+            items += [self._fit(case, time_dims=n, test=False) for case, n in pairs]
+        return items
 
     def noise(self) -> list[RealItem]:
-        """Poisson units and shifted copies beside the recording's own units."""
+        """The recording's own units together with Poisson units and shifted copies."""
         if not self.scale.noise:
             return []
         cases = [RealCase(f, self._main(f), self._bin(f), "noise") for f in self.files]
         return [self._fit(case) for case in cases]
 
     def halves(self) -> list[RealItem]:
-        """Fits to the first and to the second half of the recordings as they are."""
+        """Fits to the first half and to the second half of the recordings as they are."""
         if not self.scale.halves:
             return []
         cases = [RealCase(f, self._main(f), self._bin(f), "own") for f in self.files]
@@ -225,22 +226,24 @@ class _Plan:
         return [self._fit(case, part=part, test=False) for case, part in product(cases, parts)]
 
     def cebra(self) -> list[RealItem]:
-        """CEBRA's own model, with two seeds, where it is installed."""
+        """CEBRA's own model, with two seeds, if CEBRA is installed."""
         if not has_cebra():
             return []
-        found: list[RealItem] = []
+        items: list[RealItem] = []
         for file in self.files[: self.scale.n_cebra]:
             case = RealCase(file, self._main(file), self._bin(file), "own")
             steps = self.scale.steps or CebraFit.steps
-            found += [CebraFit(self.folder, case, seed, steps) for seed in (0, 1)]
+            items += [CebraFit(self.folder, case, seed, steps) for seed in (0, 1)]
             for foreign in self._with_other("foreign", file, case.label, case.bin_ms):
-                found.append(CebraFit(self.folder, foreign, 0, steps))
-        return found
+                items.append(CebraFit(self.folder, foreign, 0, steps))
+        return items
 
-    def independent(self, *, both: bool) -> list[RealItem]:
-        """The simulated test."""
+    def independent(self, *, both_labels: bool) -> list[RealItem]:
+        """The simulated test, with both latents or only the first one as labels."""
         seeds = range(self.scale.n_independent)
-        return [IndependentTest(g, s, both, self.scale.steps) for s, g in product(seeds, GRAPHS)]
+        return [
+            IndependentTest(g, s, both_labels, self.scale.steps) for s, g in product(seeds, GRAPHS)
+        ]
 
     def _known_cases(self, truth: str) -> list[RealCase]:
         return [
@@ -253,12 +256,12 @@ class _Plan:
     def _with_other(
         self, truth: str, file: str, label: str, bin_ms: float, draw: int = 0
     ) -> list[RealCase]:
-        """The case with neurons of another animal, another recording for each draw."""
+        """The case with neurons of another animal; each draw uses another recording."""
         animal = RECORDINGS[file].animal
         others = [name for name in self.files if RECORDINGS[name].animal != animal]
         if not others:
             return []
-        # Recordings with many neurons come first; the few units of the last are of little use.
+        # Recordings with many neurons come first, because a few units are of little use here.
         order = sorted(others, key=_DONORS.index)
         return [RealCase(file, label, bin_ms, truth, order[draw % len(order)], draw)]
 
@@ -266,8 +269,8 @@ class _Plan:
         return tuple(RECORDINGS[file].labels) if self.scale.all_labels else (self._main(file),)
 
     def _bin(self, file: str) -> float:
-        about = RECORDINGS[file]
-        return about.bins_ms[-1] if self.scale.coarse else about.main_bin_ms
+        info = RECORDINGS[file]
+        return info.bins_ms[-1] if self.scale.coarse else info.main_bin_ms
 
     @staticmethod
     def _main(file: str) -> str:
@@ -297,5 +300,5 @@ class _Plan:
         )
 
 
-# Recordings that foreign neurons are taken from, first those with most neurons.
+# Recordings that foreign neurons are taken from, sorted by decreasing number of neurons.
 _DONORS = sorted(RECORDINGS, key=lambda name: -RECORDINGS[name].n_units)

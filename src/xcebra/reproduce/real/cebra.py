@@ -1,7 +1,7 @@
-"""CEBRA's own hybrid model and inverted gradient, through its own classes.
+"""CEBRA's own hybrid model and inverted gradient, computed with CEBRA's own classes.
 
-Configured as its authors configure it: the label objective on the first latents, the time objective
-on all of them, a Euclidean InfoNCE with temperature 1, and the Jacobian penalty.
+The model is configured as its authors configure it: the label objective on the first latents, the
+time objective on all latents, a Euclidean InfoNCE with temperature 1, and the Jacobian penalty.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from xcebra.reproduce.measurements import samples_of
 _MODEL = "offset1-model-mse-clip-5-5"
 _UNITS, _BATCH, _TIME_DIMS = 256, 512, 4
 _LEARNING_RATE, _PENALTY = 3e-4, 0.1
-# The label search compares every sample with every reference, so long recordings are cut short.
+# Only the first samples are used, at most this many: CEBRA's label search compares every sample
+# with every reference, so that long recordings would take too long.
 _MOST_SAMPLES = 20_000
+# Number of samples of a map, the same as `work.MAP_SAMPLES`.
 _MAP_SAMPLES = 2_000
 
 
@@ -37,21 +39,24 @@ def has_cebra() -> bool:
 def cebra_scores(
     recording: Recording, label: Label, *, steps: int, seed: int
 ) -> NDArray[np.float64]:
-    """One score per neuron for the label: the time mean of the norm of the inverted gradient.
+    """Score of each neuron for the label: the mean over time of the norm of the inverted gradient.
 
     Parameters
     ----------
     recording : Recording
     label : Label
         Continuous or circular, known at every sample.
-    steps, seed : int
+    steps : int
+        Training steps.
+    seed : int
+        Seed of the weights, the batches and the projections of the penalty.
 
     Returns
     -------
     ndarray of shape (n_neurons,)
     """
     with warnings.catch_warnings():
-        # CEBRA calls functions of its packages that are deprecated; a user can do nothing about it.
+        # CEBRA calls deprecated functions of its dependencies, which users cannot change.
         warnings.simplefilter("ignore")
         return _scores(recording, label, steps=steps, seed=seed)
 
@@ -67,13 +72,13 @@ def _scores(recording: Recording, label: Label, *, steps: int, seed: int) -> NDA
     width = points.shape[1]
     model = _trained(neural, points, steps=steps, seed=seed)
     model.eval()
-    some = samples_of(recording, min(_MAP_SAMPLES, len(times)))
-    shown = neural[np.searchsorted(times, some[some <= times[-1]])]
+    samples = samples_of(recording, min(_MAP_SAMPLES, len(times)))
+    inputs = neural[np.searchsorted(times, samples[samples <= times[-1]])]
     with contextlib.redirect_stdout(io.StringIO()):
         maps = cebra.attribution.init(
             name="jacobian-based",
             model=model,
-            input_data=torch.tensor(shown).requires_grad_(),
+            input_data=torch.tensor(inputs).requires_grad_(),
             output_dimension=width + _TIME_DIMS,
         ).compute_attribution_map()
     inverted = np.asarray(maps["jf-inv-svd"], dtype=np.float64)  # (sample, latent, neuron)
@@ -119,7 +124,8 @@ def _trained(neural: NDArray[Any], points: NDArray[Any], *, steps: int, seed: in
             optimizer=torch.optim.Adam(model.parameters(), lr=_LEARNING_RATE),
             tqdm_on=False,
         )
-    # CEBRA ignores the seeds passed to its distributions, and equal ones would tie them together.
+    # CEBRA ignores the seeds passed to its distributions, so their generators are seeded here. Each
+    # gets a different seed, because equal seeds would make their draws dependent.
     distributions = [loader.prior, *loader.distributions]
     seeds = np.random.SeedSequence(seed).generate_state(len(distributions))
     for distribution, value in zip(distributions, seeds, strict=True):
@@ -128,6 +134,6 @@ def _trained(neural: NDArray[Any], points: NDArray[Any], *, steps: int, seed: in
     batches = itertools.chain.from_iterable(itertools.repeat(loader))
     for batch in itertools.islice(batches, steps):
         solver.step(batch, weights_regularizer=[_PENALTY, _PENALTY])
-    # All latents as one array, not one array for each objective.
+    # Return all latents as one array, not one array for each objective.
     solver.model.split_outputs = False
     return solver.model

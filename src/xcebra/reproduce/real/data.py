@@ -1,4 +1,4 @@
-"""The real recordings of the benchmark, known by file name, and how each is read and binned.
+"""The real recordings of the benchmark, by file name, and how they are read and binned.
 
 To add a recording, add one entry to `RECORDINGS`; ``docs/real_benchmark.md`` says what it needs.
 """
@@ -19,20 +19,24 @@ from xcebra.data.labels import Label, LabelSpec, make_label
 from xcebra.data.recording import Recording
 from xcebra.io import read
 
-# Stretches between gaps in the clock that are shorter than this are left out.
+# Stretches between two gaps in the clock that are shorter than this are left out. A larger value
+# leaves out more data; a smaller one keeps more short epochs. Not tuned.
 _SHORTEST_RUN_SECONDS = 5.0
+# A time step is a gap if it is longer than this many median steps. One missing sample gives a step
+# of 2; values close to 1 would take the jitter of the clock for gaps. Not tuned.
 _GAP = 1.5
 
 
 @dataclass(frozen=True)
 class RealLabel:
-    """A label of a recording.
+    """A label of a recording of the benchmark.
 
     Parameters
     ----------
     kind : {"continuous", "circular", "discrete"}
     entries : tuple of str
-        Entries of the file that are its columns; the label's own name if empty.
+        Entries of the file that are the columns of the label. If empty, the entry has the name of
+        the label.
     """
 
     kind: str
@@ -48,19 +52,20 @@ class RealRecording:
     title : str
         Name in the tables.
     n_units : int
-        Recordings with many units lend their neurons to others first.
+        Number of units. Foreign neurons are taken first from recordings with many units.
     animal : str
-        Neurons and labels of the same animal are never taken as foreign to each other.
+        Name of the animal. Neurons and labels of the same animal are never foreign to each other.
     labels : mapping of str to RealLabel
-        Every label that the recording has; the first is the main one.
+        All labels of the recording; the first one is the main label.
     bins_ms : tuple of float
-        Allowed bin sizes in milliseconds; for counts, multiples of the first one.
+        Allowed bin sizes in milliseconds, in increasing order. For files with counts they are
+        multiples of the first one, which is the bin size of the file.
     main_bin_ms : float
-        Bin size of the fits that are made with one bin size only.
+        Bin size of the parts of the benchmark that use one bin size only.
     spikes : bool
-        The file holds spike times (.nwb), not counts (.npz).
+        True if the file holds spike times (.nwb), False if it holds counts (.npz).
     carriers : mapping of str to tuple of int
-        Labels for which it is known which units carry them, and the indices of these units; all
+        For labels whose carriers are known: the indices of the units that carry the label. All
         other units are known not to carry it.
     """
 
@@ -75,12 +80,12 @@ class RealRecording:
 
     @property
     def main_label(self) -> str:
-        """The label of the fits that are made with one label only."""
+        """The label of the parts of the benchmark that use one label only."""
         return next(iter(self.labels))
 
     def nearest_bin(self, bin_ms: float) -> float:
-        """The allowed bin size that is nearest, as a ratio."""
-        return min(self.bins_ms, key=lambda each: abs(np.log(each / bin_ms)))
+        """Return the allowed bin size whose ratio to ``bin_ms`` is closest to one."""
+        return min(self.bins_ms, key=lambda size: abs(np.log(size / bin_ms)))
 
 
 _PLACE = RealLabel("continuous")
@@ -122,7 +127,8 @@ RECORDINGS: Mapping[str, RealRecording] = {
         bins_ms=(25.6, 51.2, 102.4, 204.8),
         main_bin_ms=51.2,
     ),
-    # Whether the two hippocampal recordings are of one rat is not known, so they count as one.
+    # It is not known whether the next two recordings are of the same rat, so they have the same
+    # animal here.
     "hippocampus_linear-track.npz": RealRecording(
         title="linear track",
         n_units=26,
@@ -157,28 +163,28 @@ RECORDINGS: Mapping[str, RealRecording] = {
 
 @dataclass(frozen=True)
 class RealFolder:
-    """A folder that holds some of the recordings, under the names in `RECORDINGS`."""
+    """A folder with some of the recordings, under the file names in `RECORDINGS`."""
 
     path: str
 
     def files(self) -> tuple[str, ...]:
-        """The recordings that are there, in the order of `RECORDINGS`.
+        """Return the file names of the recordings in the folder, in the order of `RECORDINGS`.
 
         Raises
         ------
         ValueError
-            If there is no such folder, or none of the recordings is in it.
+            If the folder does not exist, or contains none of the recordings.
         """
         folder = Path(self.path)
         if not folder.is_dir():
             raise InputError(f"there is no folder {self.path!r}; give the folder of the recordings")
-        there = tuple(name for name in RECORDINGS if (folder / name).is_file())
-        if not there:
+        present = tuple(name for name in RECORDINGS if (folder / name).is_file())
+        if not present:
             raise InputError(
                 f"the folder {self.path!r} holds none of the recordings; known are "
                 f"{', '.join(RECORDINGS)}"
             )
-        return there
+        return present
 
 
 def read_recording(folder: str, file: str, bin_ms: float) -> Recording:
@@ -187,6 +193,7 @@ def read_recording(folder: str, file: str, bin_ms: float) -> Recording:
     Parameters
     ----------
     folder : str
+        Folder of the recordings.
     file : str
         One of `RECORDINGS`.
     bin_ms : float
@@ -195,30 +202,29 @@ def read_recording(folder: str, file: str, bin_ms: float) -> Recording:
     Returns
     -------
     Recording
-        Angles are one column in radians.
+        Circular labels have one column, in radians.
     """
-    about = RECORDINGS[file]
-    if bin_ms not in about.bins_ms:
-        raise InputError(f"bin_ms={bin_ms!r} is not one of {about.bins_ms} of {file!r}")
+    info = RECORDINGS[file]
+    if bin_ms not in info.bins_ms:
+        raise InputError(f"bin_ms={bin_ms!r} is not one of {info.bins_ms} of {file!r}")
     path = Path(folder) / file
-    if about.spikes:
-        entries = {name: list(each.entries or (name,)) for name, each in about.labels.items()}
-        angles = [name for name, each in about.labels.items() if each.kind == "circular"]
+    if info.spikes:
+        entries = {name: list(spec.entries or (name,)) for name, spec in info.labels.items()}
+        angles = [name for name, spec in info.labels.items() if spec.kind == "circular"]
         return read(path, labels=entries, bin_size=bin_ms / 1000, circular=angles)
-    with np.load(path) as held:
-        counts, time = held["neural"], held["time"].astype(np.float64)
-        labels = {name: held[name] for name in about.labels}
-        units = held["unit"].tolist() if "unit" in held else range(counts.shape[1])
-    factor = round(bin_ms / about.bins_ms[0])
-    runs = _uninterrupted(time, max(factor, round(1000 * _SHORTEST_RUN_SECONDS / about.bins_ms[0])))
+    with np.load(path) as archive:
+        counts, time = archive["neural"], archive["time"].astype(np.float64)
+        labels = {name: archive[name] for name in info.labels}
+        units = archive["unit"].tolist() if "unit" in archive else range(counts.shape[1])
+    factor = round(bin_ms / info.bins_ms[0])
+    runs = _uninterrupted(time, max(factor, round(1000 * _SHORTEST_RUN_SECONDS / info.bins_ms[0])))
     rows = _rows_of_bins(runs, factor)
     lengths = [(stop - start) // factor for start, stop in runs]
     ends = np.cumsum(lengths)
     return Recording(
         neural=counts[rows].sum(axis=1, dtype=np.float32),
         labels={
-            name: bin_label(values[rows], about.labels[name].kind)
-            for name, values in labels.items()
+            name: bin_label(values[rows], info.labels[name].kind) for name, values in labels.items()
         },
         epochs=list(zip((ends - lengths).tolist(), ends.tolist(), strict=True)),  # type: ignore[arg-type]
         neuron_names=tuple(str(unit) for unit in units),
@@ -227,13 +233,13 @@ def read_recording(folder: str, file: str, bin_ms: float) -> Recording:
 
 
 def bin_label(values: NDArray[Any], kind: str) -> NDArray[np.float64]:
-    """One value for each bin.
+    """Reduce the samples of each bin to one value.
 
     Parameters
     ----------
     values : ndarray of shape (n_bins, n_samples_per_bin) or (n_bins, n_samples_per_bin, n_columns)
     kind : {"continuous", "circular", "discrete"}
-        A mean, a circular mean of angles in radians, or the sample in the middle.
+        The value is the mean, the circular mean of angles in radians, or the middle sample.
 
     Returns
     -------
@@ -249,13 +255,20 @@ def bin_label(values: NDArray[Any], kind: str) -> NDArray[np.float64]:
 
 
 def label_of(name: str, values: NDArray[Any], kind: str) -> Label:
-    """The label as the estimator understands it."""
+    """Make a `Label`, as the estimator does.
+
+    Parameters
+    ----------
+    name : str
+    values : ndarray of shape (n_times,) or (n_times, n_columns)
+    kind : {"continuous", "circular", "discrete"}
+    """
     columns = np.asarray(values)
     return make_label(name, columns.reshape(len(columns), -1), LabelSpec(kind=kind))
 
 
 def _uninterrupted(time: NDArray[np.float64], shortest: int) -> list[tuple[int, int]]:
-    """Stretches without a gap in the clock, of at least so many samples."""
+    """Return (start, stop) of stretches without a gap, with at least ``shortest`` samples."""
     steps = np.diff(time)
     cuts = np.flatnonzero(steps > _GAP * np.median(steps)) + 1
     edges = [0, *cuts.tolist(), len(time)]
@@ -263,7 +276,7 @@ def _uninterrupted(time: NDArray[np.float64], shortest: int) -> list[tuple[int, 
 
 
 def _rows_of_bins(runs: list[tuple[int, int]], factor: int) -> NDArray[np.int64]:
-    """Samples of each bin, of shape (n_bins, factor); no bin crosses a gap."""
+    """Return the samples of each bin, of shape (n_bins, factor); no bin crosses a gap."""
     parts = []
     for start, stop in runs:
         n = (stop - start) // factor

@@ -1,4 +1,4 @@
-"""From finished rows of the benchmark on real recordings to its figure."""
+"""The figure of the benchmark on real recordings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def real(rows: Sequence[Row]) -> dict[str, Figure]:
-    """Power curves of implanted responses: ours beside the encoding model's."""
+    """Power by strength of implanted responses, for our default and the encoding model."""
     import matplotlib.pyplot as plt
 
     chosen = [row for row in rows if row["item"].get("case", {}).get("truth") == "implanted"]

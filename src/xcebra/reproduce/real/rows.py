@@ -1,4 +1,4 @@
-"""Finished rows of the benchmark on real recordings: which are chosen, and what they amount to."""
+"""Select and summarise the finished rows of the benchmark on real recordings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xcebra.reproduce.row_selection import Row
 
 
 def fits_with(rows: Iterable[Row], truth: str) -> list[Row]:
-    """Fits to real recordings with one kind of truth."""
+    """Fits to real recordings with the given kind of truth."""
     return [r for r in rows if r["kind"] == "RealFit" and r["item"]["case"]["truth"] == truth]
 
 
@@ -30,74 +30,74 @@ def as_recorded(rows: Sequence[Row]) -> list[Row]:
 
 
 def files_of(rows: Iterable[Row]) -> set[str]:
-    """Recordings that rows are of."""
+    """File names of the recordings of the rows."""
     return {row["item"]["case"]["file"] for row in rows if "case" in row["item"]}
 
 
 def case_of(row: Row) -> tuple[str, str, float]:
-    """Recording, label and bin size."""
-    known = row["item"]["case"]
-    return known["file"], known["label"], known["bin_ms"]
+    """Recording, label and bin size of a row."""
+    case = row["item"]["case"]
+    return case["file"], case["label"], case["bin_ms"]
 
 
 def time_dims_of(row: Row) -> str:
-    """Number of time latents, as text."""
+    """Number of time latents of a row, as text."""
     n = row["item"]["time_dims"]
     return "default" if n is None else str(n)
 
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[tuple[Any, list[Row]]]:
-    """Rows by key, in the order in which the keys first come."""
-    found: dict[Any, list[Row]] = {}
+    """Group rows by key; keys are in order of first appearance."""
+    groups: dict[Any, list[Row]] = {}
     for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return list(found.items())
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.items())
 
 
-def method_values(rows: Iterable[Row], method: str, what: str) -> list[float]:
-    """One measure of one method, where rows have it."""
-    found = (row["found"].get("methods", {}).get(method, {}).get(what) for row in rows)
-    return [value for value in found if value is not None]
+def method_values(rows: Iterable[Row], method: str, measure: str) -> list[float]:
+    """Values of one measure of one method, from the rows that have it."""
+    values = (row["found"].get("methods", {}).get(method, {}).get(measure) for row in rows)
+    return [value for value in values if value is not None]
 
 
 def aurocs(rows: Iterable[Row], method: str) -> list[float]:
-    """auROC of one method."""
+    """Values of auROC of one method."""
     return method_values(rows, method, "auroc")
 
 
 def spearmans(rows: Iterable[Row], method: str) -> list[float]:
-    """Rank correlation with encoding strength of one method."""
+    """Rank correlations of one method's scores with encoding strength."""
     return method_values(rows, method, "spearman")
 
 
-def _counts(rows: Iterable[Row], method: str, what: str) -> int:
+def _counts(rows: Iterable[Row], method: str, name: str) -> int:
     return sum(
-        row["found"]["methods"][method]["calls"][what]
+        row["found"]["methods"][method]["calls"][name]
         for row in rows
         if "calls" in row["found"].get("methods", {}).get(method, {})
     )
 
 
 def pooled(rows: Sequence[Row], method: str, part: str, whole: str) -> str:
-    """Two counts of calls, pooled over rows, as text."""
+    """Ratio of two counts of calls, pooled over rows, as text."""
     return ratio(_counts(rows, method, part), _counts(rows, method, whole))
 
 
 def false_calls(rows: Sequence[Row], method: str) -> str:
-    """False calls among all calls, pooled over rows."""
+    """False calls among all calls, pooled over rows, as text."""
     return pooled(rows, method, "called_null", "called")
 
 
 def noise_calls(rows: Sequence[Row], method: str) -> str:
-    """Noise units called, of each sort."""
-    found = [row["found"].get("methods", {}).get(method, {}).get("calls", {}) for row in rows]
-    told = []
+    """Number of noise units of each sort that are called, as text."""
+    calls = [row["found"].get("methods", {}).get(method, {}).get("calls", {}) for row in rows]
+    texts = []
     for sort in NOISE:
-        counts = [each[sort] for each in found if sort in each]
+        counts = [counts_of_calls[sort] for counts_of_calls in calls if sort in counts_of_calls]
         if counts:
             called, n = np.sum(counts, axis=0).tolist()
-            told.append(f"{sort}s {ratio(called, n)}")
-    return ", ".join(told)
+            texts.append(f"{sort}s {ratio(called, n)}")
+    return ", ".join(texts)
 
 
 def call_cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:
@@ -111,12 +111,12 @@ def call_cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:
 
 
 def ratio(part: int, whole: int) -> str:
-    """Two counts as text."""
+    """Format two counts and their ratio as text."""
     return f"{part} of {whole}" + (f" ({part / whole:.1%})" if whole else "")
 
 
 def mean_cell(values: Sequence[float]) -> str:
-    """The mean, and the least of several values in brackets."""
+    """The mean as text, with the smallest of several values in brackets."""
     if not values:
         return ""
     least = f" ({min(values):.3f})" if len(values) > 1 else ""
@@ -124,12 +124,12 @@ def mean_cell(values: Sequence[float]) -> str:
 
 
 def least_and_mean(values: Sequence[float]) -> str:
-    """The least value and the mean, as text."""
+    """The smallest value and the mean, as text."""
     return f"{min(values):.3f}, {np.mean(values):.3f}" if values else ""
 
 
 def least_and_median(values: Sequence[float]) -> str:
-    """The least value and the median, as text."""
+    """The smallest value and the median, as text."""
     return f"{min(values):.2f}, {np.median(values):.2f}" if values else ""
 
 
@@ -139,34 +139,34 @@ def verdict(row: Row) -> str:
 
 
 def verdicts(rows: Sequence[Row]) -> str:
-    """How many verdicts of each sort."""
-    told = [verdict(row) for row in rows]
-    counts = {word: told.count(word) for word in ("yes", "unclear", "no") if word in told}
-    return told[0] if len(told) == 1 else ", ".join(f"{n} {word}" for word, n in counts.items())
+    """Number of verdicts of each kind, as text; the verdict itself if there is only one."""
+    words = [verdict(row) for row in rows]
+    counts = {word: words.count(word) for word in ("yes", "unclear", "no") if word in words}
+    return words[0] if len(words) == 1 else ", ".join(f"{n} {word}" for word, n in counts.items())
 
 
 def between_seeds(rows: Sequence[Row], method: str) -> dict[Any, list[float]]:
-    """Spearman of the scores of every two fits that differ in their seed alone."""
+    """Rank correlations of the scores between all pairs of fits that differ only in their seed."""
     chosen = as_recorded(rows)
     if method == CEBRA:
         cebra = (row for row in rows if row["kind"] == "CebraFit")
         chosen = [row for row in cebra if row["item"]["case"]["truth"] == "own"]
-    found: dict[Any, list[float]] = {}
+    correlations: dict[Any, list[float]] = {}
     for key, group in grouped(chosen, case_of):
         scores = method_values(group, method, "scores")
         pairs = [_agreement(a, b) for a, b in combinations(scores, 2)]
         if pairs:
-            found[key] = pairs
-    return found
+            correlations[key] = pairs
+    return correlations
 
 
 def between_halves(rows: Sequence[Row]) -> dict[Any, float]:
-    """Spearman of the scores of the fits to the two halves of a recording."""
+    """Rank correlation of the scores between the fits to the two halves of each recording."""
     halves = [row for row in fits_with(rows, "own") if row["item"]["part"] != "whole"]
     scores = {
         key: method_values(group, DEFAULT, "scores") for key, group in grouped(halves, case_of)
     }
-    return {key: _agreement(*each) for key, each in scores.items() if len(each) == 2}
+    return {key: _agreement(*pair) for key, pair in scores.items() if len(pair) == 2}
 
 
 def _agreement(a: Any, b: Any) -> float:
@@ -174,7 +174,7 @@ def _agreement(a: Any, b: Any) -> float:
 
 
 def implanted_power(rows: Iterable[Row], method: str, share: float) -> tuple[int, int]:
-    """How many responses of a strength were called, and how many there were."""
+    """Return how many responses of a strength were called, and how many there are in total."""
     counts = [
         row["found"]["methods"][method]["calls"]["by_strength"][f"{share:g}"]
         for row in rows

@@ -1,4 +1,4 @@
-"""From finished rows of the benchmark on real recordings to its tables."""
+"""The tables of the benchmark on real recordings, made from finished rows."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ from xcebra.reproduce.row_selection import Row
 from xcebra.reproduce.table_text import Table
 
 METHODS = (DEFAULT, *PAPER_METHODS, ENCODING)
-# A row of the foreign-neuron table counts for the mean with this many tuned neurons.
+# Rows of the foreign-neuron table with fewer tuned neurons are left out of the mean, because their
+# auROC is imprecise. Larger values leave out more rows; not tuned.
 _LEAST_TUNED = 10
-# A ranking counts as right from this auROC on.
+# A ranking counts as right if its auROC is at least this. Larger values are stricter; not tuned.
 _RIGHT = 0.95
 
 
@@ -60,12 +61,12 @@ def real(rows: Sequence[Row]) -> list[Table]:
         warnings_given,
         seconds,
     )
-    made = [make(rows) for make in makers]
-    return [table for table in made if table is not None]
+    tables = [make(rows) for make in makers]
+    return [table for table in tables if table is not None]
 
 
 def in_short(rows: Sequence[Row]) -> Table:
-    """The figures that decide, each in one line."""
+    """The most important numbers, one per line."""
     foreign = default_runs(fits_with(rows, "foreign"))
     judged = [r for r in foreign if r["found"]["n_true"] >= _LEAST_TUNED]
     lines: list[tuple[str, str]] = []
@@ -104,7 +105,7 @@ def in_short(rows: Sequence[Row]) -> Table:
 
 
 def known_cells(rows: Sequence[Row]) -> Table | None:
-    """Cells known by their area: by bin size and number of time latents, over seeds."""
+    """Cells known by their area, by bin size and number of time latents."""
     chosen = fits_with(rows, "known")
     lines = []
     for key, group in grouped(chosen, lambda r: (*case_of(r), time_dims_of(r))):
@@ -172,7 +173,7 @@ def noise_units(rows: Sequence[Row]) -> Table | None:
 
 
 def foreign_neurons(rows: Sequence[Row]) -> Table | None:
-    """Tuned neurons against neurons of other animals, one line for each recording and label."""
+    """Tuned neurons against neurons of other animals, by recording, label and bin size."""
     lines = []
     order = grouped(default_runs(fits_with(rows, "foreign")), case_of)
     for (file, label, bin_ms), group in order:
@@ -187,8 +188,8 @@ def foreign_neurons(rows: Sequence[Row]) -> Table | None:
                 false_calls(group, ENCODING),
             )
         )
-    everything = [row for _, group in order for row in group]
-    judged = [r for r in everything if r["found"]["n_true"] >= _LEAST_TUNED]
+    all_rows = [row for _, group in order for row in group]
+    judged = [r for r in all_rows if r["found"]["n_true"] >= _LEAST_TUNED]
     if judged:
         lines.append(
             (
@@ -226,7 +227,7 @@ def foreign_neurons(rows: Sequence[Row]) -> Table | None:
 
 
 def own_labels(rows: Sequence[Row]) -> Table | None:
-    """Whether each label is found in its own recording, and how the map agrees with encoding."""
+    """Verdict on each label of a recording, and correlation of the map with encoding strength."""
     lines = []
     for (file, label, bin_ms), group in grouped(as_recorded(rows), case_of):
         lines.append(
@@ -253,23 +254,23 @@ def own_labels(rows: Sequence[Row]) -> Table | None:
 
 
 def other_labels(rows: Sequence[Row]) -> Table | None:
-    """Labels of other recordings: what the gate says."""
+    """Verdicts on labels of other recordings."""
     lines = []
     for (file, other), group in grouped(
         fits_with(rows, "other-label"),
         lambda r: (r["item"]["case"]["file"], r["item"]["case"]["other"]),
     ):
-        told = "; ".join(f"{r['item']['case']['label']}: {verdict(r)}" for r in group)
+        verdict_text = "; ".join(f"{r['item']['case']['label']}: {verdict(r)}" for r in group)
         refused = sum(r["found"]["learned"] is not True for r in group)
         names = RECORDINGS[file].title, RECORDINGS[other].title
-        lines.append((*names, f"{refused} of {len(group)}", told))
+        lines.append((*names, f"{refused} of {len(group)}", verdict_text))
     return _table(
         "Labels of other recordings", ("recording", "labels of", "refused", "learned"), lines
     )
 
 
 def rankings(rows: Sequence[Row]) -> Table | None:
-    """Agreement between seeds and between halves of a recording."""
+    """Agreement of rankings between seeds and between halves of a recording."""
     lines = []
     halves = between_halves(rows)
     for method in (*METHODS[:-1], CEBRA):
@@ -293,7 +294,7 @@ def rankings(rows: Sequence[Row]) -> Table | None:
 
 
 def cebra(rows: Sequence[Row]) -> Table | None:
-    """CEBRA's own model beside ours, on the same neurons."""
+    """CEBRA's own model compared with ours, on the same neurons."""
     theirs = [row for row in rows if row["kind"] == "CebraFit"]
     lines = []
     for (*key, truth), group in grouped(theirs, lambda r: (*case_of(r), _truth(r))):
@@ -340,18 +341,18 @@ def time_latents(rows: Sequence[Row]) -> Table | None:
         if len(by_number) < 2:
             continue
         file, label, bin_ms, _ = key
-        means = {n: aurocs(each, DEFAULT) for n, each in by_number.items()}
-        given = [float(np.mean(v)) for v in means.values() if v]
-        told = ", ".join(f"{n}: {mean_cell(v)}" for n, v in sorted(means.items()))
-        spread = f"{max(given) - min(given):.3f}" if given else ""
+        scores = {n: aurocs(fits, DEFAULT) for n, fits in by_number.items()}
+        means = [float(np.mean(v)) for v in scores.values() if v]
+        text = ", ".join(f"{n}: {mean_cell(v)}" for n, v in sorted(scores.items()))
+        difference = f"{max(means) - min(means):.3f}" if means else ""
         title = RECORDINGS[file].title
-        lines.append((title, label, f"{bin_ms:g}", _truth(group[0]), told, spread))
+        lines.append((title, label, f"{bin_ms:g}", _truth(group[0]), text, difference))
     columns = ("recording", "label", "bin (ms)", "truth", "auROC by time latents", "range")
     return _table("Number of time latents", columns, lines)
 
 
 def implanted(rows: Sequence[Row]) -> Table | None:
-    """Share of implanted responses that were found, by strength."""
+    """Share of implanted responses that are called significant, by strength."""
     chosen = fits_with(rows, "implanted")
     if not chosen:
         return None
@@ -371,12 +372,14 @@ def independent(rows: Sequence[Row]) -> Table | None:
     """The simulated test."""
     chosen = [row for row in rows if row["kind"] == "IndependentTest"]
     lines = []
-    for (graph, both), group in grouped(chosen, lambda r: (r["item"]["graph"], r["item"]["both"])):
+    for (graph, both_labels), group in grouped(
+        chosen, lambda r: (r["item"]["graph"], r["item"]["both"])
+    ):
         counts = [row["found"]["calls"] for row in group]
         lines.append(
             (
                 graph,
-                "both" if both else "the first",
+                "both" if both_labels else "the first",
                 mean_cell([row["found"]["auroc"] for row in group]),
                 ratio(sum(c["called_null"] for c in counts), sum(c["called"] for c in counts)),
                 ratio(sum(c["called_true"] for c in counts), sum(c["n_true"] for c in counts)),
@@ -389,7 +392,7 @@ def independent(rows: Sequence[Row]) -> Table | None:
 
 
 def warnings_given(rows: Sequence[Row]) -> Table | None:
-    """How often each warning comes, on maps that are right and on those that are not."""
+    """How often each warning is given, for rankings that are right and for the others."""
     scored = [
         (row["found"]["warned"], row["found"]["methods"][DEFAULT]["auroc"])
         for row in rows
@@ -401,7 +404,10 @@ def warnings_given(rows: Sequence[Row]) -> Table | None:
     lines = [
         (
             name,
-            *(ratio(sum(name in each for each in group), len(group)) for group in (right, wrong)),
+            *(
+                ratio(sum(name in warned for warned in group), len(group))
+                for group in (right, wrong)
+            ),
         )
         for name in sorted({name for warned, _ in scored for name in warned})
     ]
@@ -410,15 +416,17 @@ def warnings_given(rows: Sequence[Row]) -> Table | None:
 
 
 def seconds(rows: Sequence[Row]) -> Table | None:
-    """Seconds of fit, map and test."""
+    """Seconds of the fit, the map and the test."""
     lines = []
     for (file,), group in grouped(
         [row for row in rows if row["kind"] == "RealFit"], lambda r: (r["item"]["case"]["file"],)
     ):
         cells = []
         for part in ("fit", "map", "test"):
-            took = [r["found"]["seconds"][part] for r in group if part in r["found"]["seconds"]]
-            cells.append(f"{np.median(took):.1f}" if took else "")
+            durations = [
+                r["found"]["seconds"][part] for r in group if part in r["found"]["seconds"]
+            ]
+            cells.append(f"{np.median(durations):.1f}" if durations else "")
         lines.append((RECORDINGS[file].title, *cells, str(len(group))))
     columns = ("recording", "fit", "map", "test", "fits")
     return _table("Seconds, median over fits", columns, lines)

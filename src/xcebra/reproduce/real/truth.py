@@ -1,7 +1,7 @@
-"""Real recordings with neurons of which it is known whether they carry the label.
+"""Real recordings with neurons for which it is known whether they carry the label.
 
-Four kinds of truth: cells that are known by their area, neurons of other animals, noise with the
-rates or the spikes of the recording's own units, and responses that were put in.
+There are four sources of truth: cells that are known by their area, neurons of other animals, noise
+units with the rates or the spikes of the recording's own units, and implanted responses.
 """
 
 from __future__ import annotations
@@ -25,42 +25,52 @@ Bools = NDArray[np.bool_]
 Times = NDArray[np.int64]
 
 KINDS = ("own", "known", "known-poisson", "foreign", "noise", "implanted", "other-label")
-# Shares of a neuron's variance that an implanted response explains.
+# Shares of a neuron's variance that implanted responses explain, from weak to strong.
 STRENGTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
-# How the names of noise units begin.
+# Prefixes of the names of noise units.
 NOISE = ("Poisson unit", "shifted unit")
-# A neuron is called tuned if the label explains more of its variance than this.
+# A neuron is tuned if its encoding strength is larger than this (docs/real_benchmark.md). Larger
+# values give fewer and more strongly tuned neurons; not tuned.
 TUNED = 0.02
-# A unit that is known not to carry the label may still follow something correlated with it; it
-# counts as a false discovery only if the label explains less of its variance than this.
+# A unit that is known not to carry the label may still follow something correlated with it. It
+# counts as a false discovery only if its encoding strength is smaller than this
+# (docs/real_benchmark.md). Larger values count more units; not tuned.
 NOT_TUNED = 0.01
-# Tuned neurons are chosen on every other of these stretches of time, and judged on the rest.
+# Time is divided into this many stretches. Tuned neurons are chosen on every other stretch, and the
+# encoding model is judged on the rest. Fewer stretches make the halves more independent; more
+# stretches make them more alike. Not tuned.
 _N_STRETCHES = 20
+# Number of Poisson units that are added to known carriers, and maximum number of noise units of
+# each kind. Not tuned.
 _N_POISSON = 8
 _MOST_NOISE_UNITS = 20
+# An implanted response is the sum of this many Gaussian bumps. Their standard deviation is a share
+# of the label's range. More and narrower bumps make the response less smooth; not tuned.
 _N_BUMPS = 3
-# Width of a bump of an implanted response, as a share of the label's range.
 _BUMP_WIDTH = 0.2
+# Steps of the bisection for the depth of a response. Each step halves the interval of its
+# logarithm, whose length is log(1e7) at first.
 _BISECTIONS = 16
 
 
 @dataclass(frozen=True)
 class RealCase:
-    """A recording with one label and one kind of truth, known by plain values.
+    """A recording with one label and one kind of truth, specified by plain values.
 
     Parameters
     ----------
     file : str
         One of `RECORDINGS`.
     label : str
-        A label of the recording; of ``other`` for the truth "other-label".
+        A label of the recording; for the truth "other-label", a label of ``other``.
     bin_ms : float
+        Bin size in milliseconds.
     truth : str
         One of `KINDS`.
     other : str or None
-        The recording of another animal that foreign neurons or labels are taken from.
+        The recording of another animal from which foreign neurons or labels are taken.
     draw : int
-        Seed of everything that is drawn at random.
+        Seed of all random draws.
     """
 
     file: str
@@ -73,26 +83,28 @@ class RealCase:
 
 @dataclass(frozen=True, eq=False)
 class Challenge:
-    """A recording with what is known of its neurons.
+    """A recording, and what is known about its neurons.
 
     Parameters
     ----------
     recording : Recording
-        With one label.
+        The recording with one label and with the added neurons.
     label : Label
+        That label.
     truth : ndarray of shape (n_neurons,)
-        1.0 for neurons that carry the label, 0.0 for those that do not, NaN for those that are not
-        judged. The ranking is judged by this.
+        1.0 for neurons that carry the label, 0.0 for neurons that do not, and NaN for neurons that
+        are not judged. auROC is computed from it.
     null : ndarray of shape (n_neurons,)
-        Neurons that are false discoveries if they are called.
+        True for neurons that are false discoveries if they are called.
     own : ndarray of shape (n_neurons,)
-        Neurons as they were recorded in this session.
+        True for neurons that belong to the recording itself.
     strength : ndarray of shape (n_neurons,)
-        Held-out share of variance that the label explains, over the whole recording.
+        Encoding strength, measured on the whole recording.
     judged : ndarray of int
-        Samples of the half of the time on which an encoding model is judged.
+        Samples of the half of the time on which the encoding model is judged.
     implanted : ndarray of shape (n_neurons,)
-        Share of variance of an implanted response; NaN without one.
+        Share of variance that the implanted response explains: 0.0 for the foreign neurons of the
+        truth "implanted" that have no response, and NaN for all other neurons.
     """
 
     recording: Recording
@@ -107,7 +119,7 @@ class Challenge:
 
 @dataclass(frozen=True, eq=False)
 class _Neurons:
-    """Some columns of a challenge, with what is known of them."""
+    """Some of the neurons of a challenge, and what is known about them."""
 
     counts: Counts
     names: tuple[str, ...]
@@ -117,14 +129,21 @@ class _Neurons:
 
     @classmethod
     def without_label(cls, counts: Counts, names: Sequence[str]) -> _Neurons:
-        """Neurons that cannot carry the label."""
+        """Make neurons that cannot carry the label."""
         n = counts.shape[1]
-        nothing = np.full(n, np.nan)
-        return cls(counts, tuple(names), np.zeros(n), np.ones(n, dtype=bool), nothing)
+        not_implanted = np.full(n, np.nan)
+        return cls(counts, tuple(names), np.zeros(n), np.ones(n, dtype=bool), not_implanted)
 
 
 def build(folder: str, case: RealCase) -> Challenge:
-    """Read the recordings of a case and put its neurons together."""
+    """Read the recordings of a case and combine their neurons.
+
+    Parameters
+    ----------
+    folder : str
+        Folder of the recordings.
+    case : RealCase
+    """
     host = read_recording(folder, case.file, case.bin_ms)
     rng = np.random.default_rng([case.draw, KINDS.index(case.truth)])
     counts = np.asarray(host.neural, dtype=np.float32)
@@ -160,26 +179,26 @@ def build(folder: str, case: RealCase) -> Challenge:
 
 
 def _own_neurons(case: RealCase, host: Recording, label: Label) -> _Neurons:
-    """Neurons of the recording itself: known by their area, or tuned on one half of the time."""
+    """Neurons of the recording itself, known by their area or tuned on one half of the time."""
     counts, times = np.asarray(host.neural, dtype=np.float32), host.epochs.indices()
     n = host.n_neurons
-    truth, null, kept = np.full(n, np.nan), np.zeros(n, dtype=bool), np.arange(n)
+    truth, null, units = np.full(n, np.nan), np.zeros(n, dtype=bool), np.arange(n)
     if case.truth in ("known", "known-poisson"):
-        carries = np.isin(kept, RECORDINGS[case.file].carriers[case.label])
+        carries = np.isin(units, RECORDINGS[case.file].carriers[case.label])
         truth = carries.astype(np.float64)
         null = ~carries & (encoding_strength(counts, label, times) < NOT_TUNED)
         if case.truth == "known-poisson":
-            kept = np.flatnonzero(carries)
+            units = np.flatnonzero(carries)
     elif case.truth != "implanted":
         truth[encoding_strength(counts, label, halves_of_time(times)[0]) > TUNED] = 1.0
-    names = tuple(host.neuron_names[k] for k in kept)
-    return _Neurons(counts[:, kept], names, truth[kept], null[kept], np.full(len(kept), np.nan))
+    names = tuple(host.neuron_names[k] for k in units)
+    return _Neurons(counts[:, units], names, truth[units], null[units], np.full(len(units), np.nan))
 
 
 def _added_neurons(
     folder: str, case: RealCase, host: Recording, label: Label, rng: np.random.Generator
 ) -> _Neurons | None:
-    """Neurons that do not belong to the recording, if the kind of truth has some."""
+    """Neurons that do not belong to the recording, or None if the kind of truth has none."""
     counts, n_times = np.asarray(host.neural, dtype=np.float32), host.n_times
     if case.truth == "known-poisson":
         carriers = RECORDINGS[case.file].carriers[case.label]
@@ -187,45 +206,81 @@ def _added_neurons(
         noise = poisson_units(np.resize(rates, _N_POISSON), n_times, rng)
         return _Neurons.without_label(noise, [f"{NOISE[0]} {k}" for k in range(_N_POISSON)])
     if case.truth == "noise":
-        some = rng.permutation(counts.shape[1])[:_MOST_NOISE_UNITS]
-        noise = poisson_units(counts[:, some].mean(axis=0), n_times, rng)
-        both = np.concatenate([noise, shifted_units(counts[:, some], rng)], axis=1)
-        names = [f"{how} {host.neuron_names[k]}" for how in NOISE for k in some]
-        return _Neurons.without_label(both, names)
+        units = rng.permutation(counts.shape[1])[:_MOST_NOISE_UNITS]
+        noise = poisson_units(counts[:, units].mean(axis=0), n_times, rng)
+        added = np.concatenate([noise, shifted_units(counts[:, units], rng)], axis=1)
+        names = [f"{sort} {host.neuron_names[k]}" for sort in NOISE for k in units]
+        return _Neurons.without_label(added, names)
     if case.truth not in ("foreign", "implanted"):
         return None
     foreign = _foreign_neurons(folder, case, n_times, rng)
     if case.truth == "foreign":
         return foreign
     shares = np.zeros(len(foreign.names))
-    # Every other one stays as it is, so that false discoveries can be counted too.
+    # Every other neuron gets no response, so that false discoveries can be counted too.
     shares[1::2] = np.resize(STRENGTHS, len(shares[1::2]))
     changed = implant(foreign.counts, label, shares, rng)
     return _Neurons(changed, foreign.names, (shares > 0).astype(float), shares == 0, shares)
 
 
 def halves_of_time(times: Times) -> tuple[Times, Times]:
-    """Samples of every other of twenty stretches, and all others."""
+    """Divide samples into two halves that alternate in 20 stretches of time.
+
+    Parameters
+    ----------
+    times : ndarray of int of shape (n_samples,)
+        Samples in increasing order.
+
+    Returns
+    -------
+    first, second : ndarray of int
+        Samples of the stretches with even and with odd numbers, counted from 0.
+    """
     stretch = np.arange(len(times)) * _N_STRETCHES // len(times)
     return times[stretch % 2 == 0], times[stretch % 2 == 1]
 
 
 def foreign_activity(activity: NDArray[Any], n_times: int, rng: np.random.Generator) -> Any:
-    """Another recording's samples, wrapped to this length from a random start.
+    """Samples of another recording, repeated or cut to ``n_times``, from a random start.
 
-    All columns are moved together, so that they keep every relation among each other.
+    All columns are shifted together, so that the relations between them are kept.
+
+    Parameters
+    ----------
+    activity : ndarray of shape (n_times_of_other,) or (n_times_of_other, n_columns)
+    n_times : int
+        Number of samples of the result.
+    rng : numpy.random.Generator
     """
     start = int(rng.integers(len(activity)))
     return activity[(start + np.arange(n_times)) % len(activity)]
 
 
 def poisson_units(means: Array, n_times: int, rng: np.random.Generator) -> Counts:
-    """Poisson counts of constant rates, of shape (n_times, n_units)."""
+    """Poisson counts with constant rates.
+
+    Parameters
+    ----------
+    means : ndarray of shape (n_units,)
+        Expected counts per sample.
+    n_times : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of shape (n_times, n_units)
+    """
     return rng.poisson(means, size=(n_times, len(means))).astype(np.float32)
 
 
 def shifted_units(counts: Counts, rng: np.random.Generator) -> Counts:
-    """Each unit moved in time, circularly, by a random amount of its own."""
+    """Shift each unit circularly in time by its own random amount.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_times, n_units)
+    rng : numpy.random.Generator
+    """
     n = len(counts)
     margin = max(1, n // 10)
     shifts = rng.integers(margin, max(margin + 1, n - margin), size=counts.shape[1])
@@ -236,16 +291,21 @@ def shifted_units(counts: Counts, rng: np.random.Generator) -> Counts:
 def implant(counts: Counts, label: Label, shares: Array, rng: np.random.Generator) -> Counts:
     """Give neurons a known response to a label by removing and adding spikes.
 
-    The response is a random smooth function of the label, a sum of a few bumps. Where it is below
+    The response is a random smooth function of the label, the sum of a few bumps. Where it is below
     its mean, spikes are removed at random; where it is above, Poisson spikes are added. Its depth
-    is set so that regression on the true response explains the wanted share of the variance.
+    is chosen so that regression on the true response explains the requested share of the variance.
 
     Parameters
     ----------
     counts : ndarray of shape (n_times, n_neurons)
     label : Label
     shares : ndarray of shape (n_neurons,)
-        Wanted share of each neuron's variance; 0.0 leaves the neuron as it is.
+        Requested share of each neuron's variance; 0.0 leaves the neuron unchanged.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of shape (n_times, n_neurons)
     """
     changed = counts.copy()
     for k, share in enumerate(shares):
@@ -256,7 +316,13 @@ def implant(counts: Counts, label: Label, shares: Array, rng: np.random.Generato
 
 
 def smooth_response(label: Label, rng: np.random.Generator) -> Array:
-    """A random smooth function of a label: mean 0, largest absolute value 1, 0 where missing."""
+    """A random smooth function of a label.
+
+    Returns
+    -------
+    ndarray of shape (n_times,)
+        The mean is 0 and the largest absolute value 1 over samples with a label; 0 elsewhere.
+    """
     points = label.points[label.valid]
     if label.kind == "discrete":
         value = points @ rng.standard_normal(points.shape[1])
@@ -273,16 +339,16 @@ def smooth_response(label: Label, rng: np.random.Generator) -> Array:
 
 
 def _responding(counts: Counts, label: Label, share: float, seed: int) -> Counts:
-    """Counts with a response whose depth is found by bisection."""
+    """Counts of one neuron with a response, whose depth is determined by bisection."""
     response = smooth_response(label, np.random.default_rng(seed))
     mean = max(float(counts.mean()), 1e-6)
 
     def with_depth(depth: float) -> tuple[Counts, float]:
-        # The same random numbers for every depth, so that the share grows with it.
+        # Every depth uses the same random numbers, so that the explained share grows with depth.
         rng = np.random.default_rng(seed + 1)
         factor = np.maximum(1 + depth * response, 0.0)
-        kept = rng.binomial(counts.astype(np.int64), np.minimum(factor, 1.0))
-        total = kept + rng.poisson(mean * np.maximum(factor - 1.0, 0.0))
+        remaining = rng.binomial(counts.astype(np.int64), np.minimum(factor, 1.0))
+        total = remaining + rng.poisson(mean * np.maximum(factor - 1.0, 0.0))
         explained = 0.0
         if total.any() and factor.std() > 0:
             explained = float(np.corrcoef(total, factor)[0, 1] ** 2)
@@ -301,7 +367,7 @@ def _responding(counts: Counts, label: Label, share: float, seed: int) -> Counts
 def _foreign_neurons(
     folder: str, case: RealCase, n_times: int, rng: np.random.Generator
 ) -> _Neurons:
-    """Neurons of a recording of another animal; those that never fire are left out."""
+    """Neurons of a recording of another animal, without those that never fire."""
     donor = _donor(folder, case)
     counts = foreign_activity(np.asarray(donor.neural, np.float32), n_times, rng)
     fires = np.flatnonzero(counts.any(axis=0))
@@ -312,7 +378,7 @@ def _foreign_neurons(
 def _other_label(
     folder: str, case: RealCase, n_times: int, rng: np.random.Generator
 ) -> tuple[NDArray[Any], str]:
-    """Values and kind of a label of another recording, wrapped to this length."""
+    """Values and kind of a label of another recording, repeated or cut to ``n_times``."""
     donor = _donor(folder, case)
     assert case.other is not None
     values = foreign_activity(donor.labels[case.label], n_times, rng)

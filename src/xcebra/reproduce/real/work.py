@@ -1,4 +1,4 @@
-"""Pieces of work on real recordings: one fit each, and what is measured of it."""
+"""Work items on real recordings: one fit each, and what is measured."""
 
 from __future__ import annotations
 
@@ -38,11 +38,16 @@ PAPER_METHODS: tuple[Method, ...] = (
     "shap-shuffled",
     "feature-ablation",
 )
-# Maps of the paper's methods are made on this many samples, evenly spaced.
+# Maps of the paper's methods use at most this many evenly spaced samples. More samples take more
+# time; not tuned.
 MAP_SAMPLES = 2_000
-# Power is also told for the neurons that the label explains this much of.
+# Power is also reported for tuned neurons whose encoding strength is larger than this. Larger
+# values leave fewer neurons; not tuned.
 STRONG = 0.05
+# Standard deviation of the Gaussian that smooths counts before ridge regression. A larger value
+# removes more noise and more fast changes; not tuned.
 _SMOOTH_SECONDS = 0.25
+# Folds of the ridge regression, and stretches of time that are assigned to the folds in turn.
 _DECODING_FOLDS, _DECODING_STRETCHES = 5, 20
 GRAPHS = ("anchor", "redundant")
 
@@ -54,7 +59,7 @@ class RealFit:
     Parameters
     ----------
     folder : str
-        Where the recordings are. It is not part of what the work is known by.
+        Folder of the recordings. It is not part of the identity of the item.
     case : RealCase
     seed : int
     time_dims : int or None
@@ -62,11 +67,11 @@ class RealFit:
     part : {"whole", "first half", "second half"}
         Samples that the model is fitted to.
     test : bool
-        Test every neuron, and count how many are called.
+        Whether to test every neuron and count those that are called.
     methods : bool
-        Also make the maps of the paper's methods.
+        Whether to make the maps of the paper's methods too.
     map : bool
-        Make a map at all; without it only ``learned`` is measured.
+        Whether to make maps at all. If False, only the verdict (``learned``) is measured.
     steps : int or None
         Training steps; None is the estimator's default.
     """
@@ -94,15 +99,16 @@ class CebraFit:
 
 @dataclass(frozen=True)
 class IndependentTest:
-    """Twelve simulated neurons and two autoregressive latents, of which the first is asked for.
+    """Twelve simulated neurons and two autoregressive latents; the first one is attributed.
 
     Parameters
     ----------
     graph : {"anchor", "redundant"}
-        One neuron for each latent and ten of noise, or six neurons for each latent.
+        "anchor": one neuron for each latent and ten neurons of noise; "redundant": six neurons for
+        each latent.
     seed : int
     both : bool
-        Both latents are given as labels, not only the first.
+        Whether both latents are labels, or only the first one.
     steps : int or None
     """
 
@@ -125,7 +131,7 @@ def _(item: RealFit) -> dict[str, Any]:
     )
     with _caveats() as caught:
         seconds, learned = _timed(lambda: _learned(model, recording, name, item.map))
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "n_times": recording.epochs.size,
         "n_neurons": recording.n_neurons,
         "n_own": int(challenge.own.sum()),
@@ -135,12 +141,12 @@ def _(item: RealFit) -> dict[str, Any]:
         "seconds": {"fit": round(seconds, 2)},
     }
     if item.map:
-        found["strength"] = rounded(challenge.strength)
-        with _caveats() as more:
-            found["methods"] = _of_maps(item, model, recording, challenge, found["seconds"])
-        caught += more
-    found["warned"] = sorted({each.category.__name__ for each in caught})
-    return found
+        results["strength"] = rounded(challenge.strength)
+        with _caveats() as caught_by_maps:
+            results["methods"] = _of_maps(item, model, recording, challenge, results["seconds"])
+        caught += caught_by_maps
+    results["warned"] = sorted({warning.category.__name__ for warning in caught})
+    return results
 
 
 @measure.register
@@ -171,7 +177,7 @@ def _(item: IndependentTest) -> dict[str, Any]:
         amap = model.attribute(recording, test=True)
     called = amap.significant("z1")
     return {
-        "warned": sorted({each.category.__name__ for each in caught}),
+        "warned": sorted({warning.category.__name__ for warning in caught}),
         "learned": _verdict(model, "z1"),
         "auroc": float(roc_auc_score(truth, amap.block("z1"))),
         "calls": {
@@ -185,7 +191,14 @@ def _(item: IndependentTest) -> dict[str, Any]:
 
 
 def independent_recording(graph: str, seed: int) -> tuple[Recording, NDArray[np.bool_]]:
-    """The recording of an `IndependentTest`, and which neurons follow the first latent."""
+    """Simulate the recording of an `IndependentTest`.
+
+    Returns
+    -------
+    recording : Recording
+    truth : ndarray of bool of shape (n_neurons,)
+        Neurons that follow the first latent.
+    """
     rng = np.random.default_rng(seed)
     n = 1_200
     latents = np.zeros((n, 2))
@@ -200,7 +213,7 @@ def independent_recording(graph: str, seed: int) -> tuple[Recording, NDArray[np.
 
 
 def part_of(recording: Recording, part: str) -> Recording:
-    """The recording with the epochs of its first or second half, or all of them."""
+    """Restrict a recording to the epochs of its first or second half, or return all of it."""
     if part == "whole":
         return recording
     times = recording.epochs.indices()
@@ -213,26 +226,44 @@ def part_of(recording: Recording, part: str) -> Recording:
 
 
 def ranking(scores: NDArray[Any], challenge: Challenge) -> dict[str, Any]:
-    """How well scores rank the neurons, and the scores themselves."""
+    """How well scores rank the neurons, and the scores themselves.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_neurons,)
+    challenge : Challenge
+
+    Returns
+    -------
+    dict
+        "auroc", or None if the truth has one class only; "spearman" with the encoding strength of
+        the recording's own neurons, or None if one of the two is constant; "scores".
+    """
     judged = ~np.isnan(challenge.truth)
     truth = challenge.truth[judged] == 1
     values = np.nan_to_num(np.asarray(scores, dtype=np.float64))
     own = challenge.own
     varies = len(np.unique(values[own])) > 1 and len(np.unique(challenge.strength[own])) > 1
-    both = truth.any() and not truth.all()
+    has_both_classes = truth.any() and not truth.all()
     rank = spearmanr(values[own], challenge.strength[own]).statistic if varies else None
     return {
-        "auroc": float(roc_auc_score(truth, values[judged])) if both else None,
+        "auroc": float(roc_auc_score(truth, values[judged])) if has_both_classes else None,
         "spearman": None if rank is None else round(float(rank), 4),
         "scores": rounded(values),
     }
 
 
 def calls(called: NDArray[np.bool_], challenge: Challenge) -> dict[str, Any]:
-    """How many neurons were called, and of which sort; counts, so that they can be pooled."""
+    """Number of neurons that were called, by kind. Counts can be pooled over fits.
+
+    Parameters
+    ----------
+    called : ndarray of bool of shape (n_neurons,)
+    challenge : Challenge
+    """
     true = challenge.truth == 1
     strong = true & (challenge.strength > STRONG)
-    found: dict[str, Any] = {
+    counts: dict[str, Any] = {
         "called": int(called.sum()),
         "called_null": int(called[challenge.null].sum()),
         "n_null": int(challenge.null.sum()),
@@ -245,18 +276,26 @@ def calls(called: NDArray[np.bool_], challenge: Challenge) -> dict[str, Any]:
     for sort in NOISE:
         group = np.array([name.startswith(sort) for name in names])
         if group.any():
-            found[sort] = [int(called[group].sum()), int(group.sum())]
+            counts[sort] = [int(called[group].sum()), int(group.sum())]
     if np.isfinite(challenge.implanted).any():
         groups = {share: challenge.implanted == share for share in (0.0, *STRENGTHS)}
-        found["by_strength"] = {
+        counts["by_strength"] = {
             f"{share:g}": [int(called[group].sum()), int(group.sum())]
             for share, group in groups.items()
         }
-    return found
+    return counts
 
 
 def decoding_r2(recording: Recording, label: Label, bin_ms: float) -> float:
-    """Held-out R^2 of the label, read by ridge regression from smoothed counts."""
+    """Held-out R^2 of the label, decoded from smoothed counts by ridge regression.
+
+    Parameters
+    ----------
+    recording : Recording
+    label : Label
+    bin_ms : float
+        Bin size of the recording in milliseconds.
+    """
     times = recording.epochs.indices()
     times = times[label.valid[times]]
     smooth = gaussian_filter1d(
@@ -265,13 +304,13 @@ def decoding_r2(recording: Recording, label: Label, bin_ms: float) -> float:
     smooth = (smooth - smooth.mean(axis=0)) / np.maximum(smooth.std(axis=0), 1e-12)
     points = label.points[times]
     fold = np.arange(len(times)) * _DECODING_STRETCHES // len(times) % _DECODING_FOLDS
-    read = np.empty_like(points)
+    predicted = np.empty_like(points)
     for k in range(_DECODING_FOLDS):
         held_out = fold == k
         model = Ridge(alpha=0.01 * float((~held_out).sum()))
         model.fit(smooth[~held_out], points[~held_out])
-        read[held_out] = model.predict(smooth[held_out]).reshape(-1, points.shape[1])
-    return float(r2_score(points, read, multioutput="variance_weighted"))
+        predicted[held_out] = model.predict(smooth[held_out]).reshape(-1, points.shape[1])
+    return float(r2_score(points, predicted, multioutput="variance_weighted"))
 
 
 def _of_maps(
@@ -281,46 +320,50 @@ def _of_maps(
     challenge: Challenge,
     seconds: dict[str, float],
 ) -> dict[str, Any]:
-    """Rankings and calls of every method; the time that ours took is added to ``seconds``."""
+    """Rankings and calls of every method; the times of map and test are added to ``seconds``."""
     name = item.case.label
     seconds["map"], amap = _timed(lambda: model.attribute(recording))
-    found = {DEFAULT: ranking(amap.block(name), challenge)}
+    results = {DEFAULT: ranking(amap.block(name), challenge)}
     if item.test:
-        both, tested = _timed(lambda: model.attribute(recording, test=True))
-        seconds["test"] = round(max(0.0, both - seconds["map"]), 2)
-        found[DEFAULT]["calls"] = calls(tested.significant(name), challenge)
+        map_and_test, tested = _timed(lambda: model.attribute(recording, test=True))
+        seconds["test"] = round(max(0.0, map_and_test - seconds["map"]), 2)
+        results[DEFAULT]["calls"] = calls(tested.significant(name), challenge)
     if not item.methods:
-        return found
+        return results
     every = max(1, -(-recording.epochs.size // MAP_SAMPLES))
     with without_caveats():
         for method in PAPER_METHODS:
             amap = model.attribute(recording, method=method, every=every)
-            found[method] = ranking(amap.block(name), challenge)
-    # The encoding model is judged on the half of the time on which no neuron was chosen.
+            results[method] = ranking(amap.block(name), challenge)
+    # The encoding model is judged on the half of the time that was not used to choose neurons.
     activity, label, times = recording.rows(slice(None)), challenge.label, challenge.judged
-    found[ENCODING] = ranking(encoding_strength(activity, label, times), challenge)
+    results[ENCODING] = ranking(encoding_strength(activity, label, times), challenge)
     if item.test:
-        # Implanted responses were not chosen on any time: there it gets as much as we do.
-        fair = recording.epochs.indices() if item.case.truth == "implanted" else times
-        called = encoding_significant(activity, label, fair, seed=item.seed)
-        found[ENCODING]["calls"] = calls(called, challenge)
-    return found
+        # Neurons with implanted responses are not chosen by their tuning, so that the encoding
+        # model can be tested on the whole recording, as our map is.
+        test_times = recording.epochs.indices() if item.case.truth == "implanted" else times
+        called = encoding_significant(activity, label, test_times, seed=item.seed)
+        results[ENCODING]["calls"] = calls(called, challenge)
+    return results
 
 
 def _caveats() -> Any:
-    """Keep the warnings of this package, one of each kind and place."""
+    """Return a context that records all warnings of this package."""
     return warnings.catch_warnings(record=True, action="always", category=XcebraWarning)
 
 
 def _learned(model: XCEBRA, recording: Recording, name: str, fit: bool) -> bool | None:
-    """The verdict on a label, by a fit; where one is not needed otherwise, only if it decides."""
+    """Return the verdict on a label.
+
+    If ``fit`` is False, the model is fitted only if decoding alone does not already decide.
+    """
     if not fit:
         plan = make_plan(recording, model.get_params(deep=False))
-        label = next(each for each in plan.labels if each.name == name)
+        label = next(candidate for candidate in plan.labels if candidate.name == name)
         decided = plan.decisions
         decoding = decode(recording, label, window=decided.window, seed=decided.train.seed)
         if decoding is None or not is_readable(decoding):
-            # No loss of the embedding would make a yes of this.
+            # Whatever the loss of the embedding, the verdict would not be yes.
             return with_decoding(GoodnessOfFit(math.nan, math.nan, None), decoding).learned
     model.fit(recording, label=name)
     return _verdict(model, name)
@@ -333,5 +376,5 @@ def _verdict(model: XCEBRA, name: str) -> bool | None:
 
 def _timed(call: Any) -> tuple[float, Any]:
     started = time.perf_counter()
-    made = call()
-    return round(time.perf_counter() - started, 2), made
+    result = call()
+    return round(time.perf_counter() - started, 2), result

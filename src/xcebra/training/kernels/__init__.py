@@ -1,6 +1,7 @@
-"""The one expensive sum of the loss: every reference against every negative.
+"""The expensive sum of the loss, over all pairs of references and negatives.
 
-Two forms of one contract: ``fused`` for float32 on the CPU, ``tiled`` for any device and type.
+There are two implementations with the same result type: ``fused`` for float32 on the CPU, and
+``tiled`` for any device and any floating-point type.
 """
 
 from __future__ import annotations
@@ -23,10 +24,24 @@ def contrast(
     *,
     gradient: bool,
 ) -> Contrast:
-    """Choose the form by where the data lives; see `Contrast` for what comes back."""
+    """Compute the sum with the implementation for the device and type of the data.
+
+    Parameters
+    ----------
+    reference : Tensor of shape (n_samples, n_latents)
+    negative : Tensor of shape (n_negatives, n_latents)
+    matched : Tensor of shape (n_samples,)
+        Similarity of each reference with its positive.
+    euclidean : bool
+        Whether the similarity is the negative squared distance. If False, it is the dot product.
+    include_positive : bool
+        Whether the sum also includes the positive.
+    gradient : bool
+        Whether to compute the gradients.
+    """
     on_cpu = reference.device.type == "cpu" and reference.dtype == float32
-    form = fused if on_cpu else tiled
-    return form(
+    kernel = fused if on_cpu else tiled
+    return kernel(
         reference.detach(),
         negative.detach(),
         matched.detach(),

@@ -1,4 +1,4 @@
-"""What both forms of the kernel return."""
+"""The result type of both kernels."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from torch import Tensor
 
 
 class Contrast(NamedTuple):
-    """Value and gradients of the sum over references of the loss, at temperature 1.
+    """Value and gradients of the loss, summed over references, at temperature 1.
 
-    ``partition`` is ``log sum_j exp psi(x_i, y_j)``. ``weight`` is the loss's derivative by it: 1,
-    or ``sigmoid(partition - matched)`` with the positive in the sum; its negative is the derivative
-    by ``matched``. The gradients are empty when none was asked for.
+    Parameters
+    ----------
+    partition : Tensor of shape (n_samples,)
+        ``log sum_j exp psi(x_i, y_j)``.
+    weight : Tensor of shape (n_samples,)
+        Derivative of the loss by ``partition``: 1, or ``sigmoid(partition - matched)`` if the sum
+        includes the positive. The derivative by ``matched`` is ``-weight``.
+    to_reference : Tensor of shape (n_samples, n_latents)
+        Gradient of the sum over negatives by the references; empty if no gradient is requested.
+    to_negative : Tensor of shape (n_negatives, n_latents)
+        Gradient by the negatives; empty if no gradient is requested.
     """
 
     partition: Float[Tensor, " sample"]

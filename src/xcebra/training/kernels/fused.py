@@ -1,10 +1,11 @@
-"""The kernel for float32 on the CPU: one exponential per pair, blocks that stay in cache.
+"""The kernel for float32 on the CPU: one exponential per pair, in blocks that stay in the cache.
 
-Numba compiles the loops on first use and keeps them on disk. All inner functions become part of the
-one that is kept: called by name, they would be found in another form in the process that has
-compiled them, with other last bits, and a resumed fit must end with the same bits. Work is shared
-between as many threads as torch has (``torch.set_num_threads`` governs both), each with its own
-sums, added in a fixed order: the same thread count gives the same bits.
+Numba compiles the loops on first use and stores them on disk. All inner functions are inlined into
+the function that is stored. Otherwise, the process that compiles them would use another compiled
+form than later processes, whose last bits differ, and a resumed fit must give the same bits. The
+work is divided between as many threads as torch uses (``torch.set_num_threads`` sets both). Each
+thread has its own sums, which are added in a fixed order. Therefore the same number of threads
+gives the same bits.
 """
 
 from __future__ import annotations
@@ -22,24 +23,25 @@ from torch import Tensor
 
 from xcebra.training.kernels.contract import Contrast
 
-_ROWS = 8  # references that share one sweep over the negatives' gradients
-_DIMS = 4  # latents handled in one sweep; points are padded with zeros to a multiple of it
-_COLUMNS = 1024  # negatives in one block: four latents of them fit the first-level cache
-_FLUSH = 32 * _ROWS  # references after which partial sums are added up, to lose fewer digits
+_ROWS = 8  # references whose contributions to the negatives' gradients are added together
+_DIMS = 4  # latents in one pass of a loop; points are padded with zeros to a multiple of it
+_COLUMNS = 1024  # negatives in one block: four latents of them fit into the first-level cache
+_FLUSH = 32 * _ROWS  # references after which partial sums are added, for a smaller rounding error
 _LINE = 16  # numbers in a cache line
-_SMALL = 1 << 18  # pairs below which a second thread costs more than it saves
+_SMALL = 1 << 18  # number of pairs up to which a second thread takes more time than it saves
 
 f32 = np.float32
 _LOG2_E = f32(1.4426950408889634)
-_LEAST_POWER = f32(-100)
-_ROUND = f32(1.5 * 2**23)  # added and taken away again, it rounds to a whole number
-# 2**f on [-1/2, 1/2] with the least largest relative error, 9.1e-8, and exact at 0.
+_LEAST_POWER = f32(-100)  # powers of 2 below 2**-100 are set to zero; see `_exp`
+_ROUND = f32(1.5 * 2**23)  # adding and subtracting it rounds to a whole number
+# Coefficients of the polynomial for 2**f on [-1/2, 1/2] with the smallest maximum of the relative
+# error, 9.1e-8. It is exact at 0.
 _C1, _C2, _C3, _C4, _C5 = (
     f32(c)
     for c in (0.693146977599, 0.240222420854, 0.0555073374347, 0.00967151263995, 0.00132647271394)
 )
-_VANISHING = f32(1e-20)  # far above what exponentials left out could add up to
-# Sums may be reordered, which lets the compiler use vector registers; NaN and inf are respected.
+_VANISHING = f32(1e-20)  # much larger than any sum of exponentials that are set to zero
+# The compiler may reorder sums, so that it can use vector registers. NaN and inf are handled.
 _MATHS = {"contract", "reassoc", "nsz", "arcp"}
 
 
@@ -51,21 +53,21 @@ def fused(
     include_positive: bool,
     gradient: bool,
 ) -> Contrast:
-    """Value and gradient in one pass; see `Contrast`."""
+    """Compute value and gradient in one pass; see `contrast` for the parameters."""
     n, d = reference.shape
     m = len(negative)
     centre = negative.mean(dim=0) if euclidean else torch.zeros(d)
     x = _padded((reference - centre).numpy())
     y = _aligned(x.shape[1], m)
     y[:, :m] = _padded((negative - centre).numpy()).T
-    # No similarity exceeds its bound, so no exponential overflows.
+    # No similarity is larger than its bound, so that no exponential overflows.
     longest = np.sqrt(np.square(y).sum(axis=0).max())
     bound = np.zeros(n, f32) if euclidean else np.linalg.norm(x, axis=1) * longest
     partition = np.empty(n, f32)
     weight = np.ones(n, f32)
     threads = torch.get_num_threads() if n * m > _SMALL else 1
     to_x = np.zeros_like(x)
-    # One more row for the euclidean case: the total share that each negative received.
+    # The last row is used for the euclidean similarity: the total share of each negative.
     to_y = [_aligned(d + 1, m if gradient else 0) for _ in range(threads)]
     borders = np.linspace(0, n, threads + 1).astype(np.int64)
 
@@ -84,8 +86,8 @@ def fused(
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(work, range(threads)))
     if not gradient:
-        nothing = torch.empty(0, 0)
-        return Contrast(torch.from_numpy(partition), torch.from_numpy(weight), nothing, nothing)
+        empty = torch.empty(0, 0)
+        return Contrast(torch.from_numpy(partition), torch.from_numpy(weight), empty, empty)
     y, total = y[:, :m], np.sum(to_y, axis=0)[:, :m]
     if euclidean:
         to_x = 2 * (to_x - x * weight[:, None])
@@ -100,16 +102,16 @@ def fused(
 
 @functools.cache
 def _compiled() -> Any:
-    """The sweep as machine code: from disk, or compiled now; kept, if there is room to keep it."""
+    """Load the compiled function `_sweep` from disk, or compile it and store it if possible."""
     options = {"nogil": True, "fastmath": _MATHS, "error_model": "numpy"}
     try:
         return njit(cache=True, **options)(_sweep)
-    except RuntimeError:  # no folder that can be written
+    except RuntimeError:  # there is no folder that can be written to
         return njit(**options)(_sweep)
 
 
 def _aligned(rows: int, columns: int) -> np.ndarray:
-    """Zeros whose rows each start at a cache line, with a few columns more than asked for."""
+    """Make an array of zeros whose rows start at a cache line; it may have more columns."""
     columns = -(-columns // _LINE) * _LINE
     raw = np.zeros(rows * columns + _LINE, f32)
     first = (-raw.ctypes.data // raw.itemsize) % _LINE
@@ -117,11 +119,11 @@ def _aligned(rows: int, columns: int) -> np.ndarray:
 
 
 def _padded(points: np.ndarray) -> np.ndarray:
-    """Add zero columns up to a multiple of the sweep's width; they change no similarity."""
+    """Add columns of zeros up to a multiple of ``_DIMS``; they do not change similarities."""
     n, d = points.shape
-    wide = np.zeros((n, -(-d // _DIMS) * _DIMS), f32)
-    wide[:, :d] = points
-    return wide
+    padded = np.zeros((n, -(-d // _DIMS) * _DIMS), f32)
+    padded[:, :d] = points
+    return padded
 
 
 @intrinsic
@@ -146,10 +148,10 @@ def _from_bits(typing_context, bits):  # type: ignore[no-untyped-def]
 
 @njit(fastmath={"contract"}, forceinline=True)
 def _exp(v):  # type: ignore[no-untyped-def]
-    """exp(v) for v <= 0 without a call, so that loops around it vectorise; its order is fixed.
+    """exp(v) for v <= 0, without a function call, so that loops with it can be vectorised.
 
-    Below 2**-100 it is zero: products of smaller numbers would be denormal, which is ten times
-    slower.
+    The order of its operations is fixed. Results below 2**-100 are zero: products of smaller
+    numbers would be denormal, and arithmetic with denormal numbers is ten times slower.
     """
     t = v * _LOG2_E
     vanishes = t <= _LEAST_POWER
@@ -163,13 +165,13 @@ def _exp(v):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, fastmath=_MATHS, forceinline=True)
-def _similarities(x, y, at, euclidean, out):  # type: ignore[no-untyped-def]
-    """Similarity of one reference with the negatives from ``at`` on, four latents a sweep."""
-    to = at + len(out)
+def _similarities(x, y, lo, euclidean, out):  # type: ignore[no-untyped-def]
+    """Similarities of one reference with the negatives from ``lo`` on, four latents at a time."""
+    hi = lo + len(out)
     for k in range(0, len(x), _DIMS):
         x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-        # Rows first, then columns: the compiler must see that these are contiguous.
-        y0, y1, y2, y3 = y[k][at:to], y[k + 1][at:to], y[k + 2][at:to], y[k + 3][at:to]
+        # Rows are selected before columns, so that the compiler knows that these are contiguous.
+        y0, y1, y2, y3 = y[k][lo:hi], y[k + 1][lo:hi], y[k + 2][lo:hi], y[k + 3][lo:hi]
         if k == 0:
             if euclidean:
                 for j in range(len(out)):
@@ -199,11 +201,11 @@ def _exponentiate(values, shift):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, fastmath=_MATHS, forceinline=True)
-def _add_weighted(values, y, at, out):  # type: ignore[no-untyped-def]
-    """Add the sum of the negatives from ``at`` on, weighted by values, to ``out``."""
-    to = at + len(values)
+def _add_weighted(values, y, lo, out):  # type: ignore[no-untyped-def]
+    """Add the sum of the negatives from ``lo`` on, weighted by values, to ``out``."""
+    hi = lo + len(values)
     for k in range(0, len(out), _DIMS):
-        y0, y1, y2, y3 = y[k][at:to], y[k + 1][at:to], y[k + 2][at:to], y[k + 3][at:to]
+        y0, y1, y2, y3 = y[k][lo:hi], y[k + 1][lo:hi], y[k + 2][lo:hi], y[k + 3][lo:hi]
         s0, s1, s2, s3 = f32(0), f32(0), f32(0), f32(0)
         for j in range(len(values)):
             v = values[j]
@@ -218,12 +220,12 @@ def _add_weighted(values, y, at, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, fastmath=_MATHS, forceinline=True)
-def _spread(shares, at, a, out):  # type: ignore[no-untyped-def]
-    """Add eight rows of shares, each times its number, to one row of the negatives' gradient."""
+def _add_shares(shares, lo, a, out):  # type: ignore[no-untyped-def]
+    """Add eight rows of shares, each times its factor, to one row of the negatives' gradient."""
     a0, a1, a2, a3, a4, a5, a6, a7 = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
-    to = at + len(out)
-    r0, r1, r2, r3 = shares[0][at:to], shares[1][at:to], shares[2][at:to], shares[3][at:to]
-    r4, r5, r6, r7 = shares[4][at:to], shares[5][at:to], shares[6][at:to], shares[7][at:to]
+    hi = lo + len(out)
+    r0, r1, r2, r3 = shares[0][lo:hi], shares[1][lo:hi], shares[2][lo:hi], shares[3][lo:hi]
+    r4, r5, r6, r7 = shares[4][lo:hi], shares[5][lo:hi], shares[6][lo:hi], shares[7][lo:hi]
     for j in range(len(out)):
         low = (a0 * r0[j] + a1 * r1[j]) + (a2 * r2[j] + a3 * r3[j])
         high = (a4 * r4[j] + a5 * r5[j]) + (a6 * r6[j] + a7 * r7[j])
@@ -232,15 +234,15 @@ def _spread(shares, at, a, out):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, fastmath=_MATHS, forceinline=True)
 def _row(x, y, euclidean, shift, gradient, shares, to_x):  # type: ignore[no-untyped-def]
-    """One reference against every negative: shares before normalising, and their sum."""
+    """Shares of all negatives for one reference, before normalisation; returns their sum."""
     total = f32(0)
     to_x[:] = f32(0)
-    for at in range(0, len(shares), _COLUMNS):
-        block = shares[at : at + _COLUMNS]
-        _similarities(x, y, at, euclidean, block)
+    for lo in range(0, len(shares), _COLUMNS):
+        block = shares[lo : lo + _COLUMNS]
+        _similarities(x, y, lo, euclidean, block)
         total += _exponentiate(block, shift)
         if gradient:
-            _add_weighted(block, y, at, to_x)
+            _add_weighted(block, y, lo, to_x)
     return total
 
 
@@ -248,7 +250,7 @@ def _sweep(  # type: ignore[no-untyped-def]
     x, y, matched, bound, euclidean, include_positive, gradient,
     start, stop, partition, weight, to_x, to_y, shares, partial, m,
 ):  # fmt: skip
-    """References ``start`` to ``stop`` against every negative."""
+    """Compute values and gradients for the references from ``start`` to ``stop``."""
     d = len(to_y) - 1
     scale = np.zeros(_ROWS, f32)
     factors = np.zeros((d + 1, _ROWS), f32)
@@ -258,7 +260,7 @@ def _sweep(  # type: ignore[no-untyped-def]
             i = first + r
             shift = bound[i]
             total = _row(x[i], y, euclidean, shift, gradient, shares[r][:m], to_x[i])
-            if total < _VANISHING:  # everything is far from its bound: measure from the largest
+            if total < _VANISHING:  # all are far below the bound: use the largest instead
                 _similarities(x[i], y, 0, euclidean, shares[r][:m])
                 shift = shares[r][:m].max()
                 total = _row(x[i], y, euclidean, shift, gradient, shares[r][:m], to_x[i])
@@ -271,11 +273,11 @@ def _sweep(  # type: ignore[no-untyped-def]
         if gradient:
             factors[d] = scale
             for r in range(_ROWS):
-                if scale[r] == f32(0):  # rows left over from the block before
+                if scale[r] == f32(0):  # rows that still have values of the previous block
                     factors[:d, r] = f32(0)
-            for at in range(0, m, _COLUMNS):
+            for lo in range(0, m, _COLUMNS):
                 for k in range(d + euclidean):
-                    _spread(shares, at, factors[k], partial[k][:m][at : at + _COLUMNS])
+                    _add_shares(shares, lo, factors[k], partial[k][:m][lo : lo + _COLUMNS])
             if (first - start) % _FLUSH == _FLUSH - _ROWS or first + _ROWS >= stop:
                 to_y += partial
                 partial[:] = f32(0)
