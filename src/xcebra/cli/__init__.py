@@ -22,11 +22,14 @@ class _OneLineGroup(TyperGroup):
         prog_name: str | None = None,
         complete_var: str | None = None,
         standalone_mode: bool = True,
-        **kwargs: Any,
+        windows_expand_args: bool = True,
+        **extra: Any,
     ) -> Any:
         """Run a command; with ``standalone_mode``, end the process with its exit code."""
         try:
-            result = super().main(args, prog_name, complete_var, standalone_mode=False, **kwargs)
+            result = super().main(
+                args, prog_name, complete_var, False, windows_expand_args, **extra
+            )
         except Exception as error:
             # What the parser of options raises; the class is not public.
             if not hasattr(error, "format_message"):
