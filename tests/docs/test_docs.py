@@ -108,6 +108,14 @@ def test_links_lead_to_files_that_are_there(page):
                 assert (path.parent / link).exists(), f"{path.name}: {link}"
 
 
+def test_numbers_in_the_readme_are_those_of_the_committed_rows():
+    root = DOCS.parent
+    lines = re.findall(r"^\|.*\|$", (root / "README.md").read_text(), re.MULTILINE)
+    rows = [line for line in lines if not line.startswith(("| measure", "|---"))]
+    assert 1 <= len(rows) <= 6
+    assert set(rows) <= set((root / "results" / "real" / "real.md").read_text().splitlines())
+
+
 def test_every_page_is_in_the_table_of_contents():
     pages = [
         p for kind in ("md", "ipynb") for p in DOCS.glob(f"**/*.{kind}") if "_build" not in p.parts

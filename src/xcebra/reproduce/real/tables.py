@@ -65,6 +65,16 @@ def real(rows: Sequence[Row]) -> list[Table]:
     return [table for table in tables if table is not None]
 
 
+# How the kinds of truth are called in the short table.
+_TRUTHS = {
+    "known": "known cells",
+    "known-poisson": "known cells beside Poisson units",
+    "foreign": "tuned neurons beside other animals' neurons",
+    "noise": "beside noise units",
+    "implanted": "implanted responses",
+}
+
+
 def in_short(rows: Sequence[Row]) -> Table:
     """The most important numbers, one per line."""
     foreign = default_runs(fits_with(rows, "foreign"))
@@ -72,21 +82,24 @@ def in_short(rows: Sequence[Row]) -> Table:
     lines: list[tuple[str, str]] = []
     for truth in ("known", "known-poisson"):
         scores = aurocs(default_runs(fits_with(rows, truth)), DEFAULT)
-        lines.append((f"auROC, {truth}: least, mean", least_and_mean(scores)))
+        lines.append((f"auROC, {_TRUTHS[truth]}: least, mean", least_and_mean(scores)))
     scores = aurocs(judged, DEFAULT)
-    lines.append((f"auROC, foreign neurons, {_LEAST_TUNED} tuned or more", least_and_mean(scores)))
+    name = f"auROC, {_TRUTHS['foreign']}, {_LEAST_TUNED} tuned or more: least, mean"
+    lines.append((name, least_and_mean(scores)))
     for truth in ("known", "known-poisson", "foreign", "noise", "implanted"):
         chosen = default_runs(fits_with(rows, truth))
-        lines.append((f"false among called, {truth}", false_calls(chosen, DEFAULT)))
+        lines.append((f"false among called, {_TRUTHS[truth]}", false_calls(chosen, DEFAULT)))
     lines.append(
         (
-            f"power, foreign, tuned neurons of R^2 above {STRONG:g}",
+            f"tuned neurons of R^2 above {STRONG:g} that are found, beside other animals' neurons",
             pooled(foreign, DEFAULT, "called_strong", "n_strong"),
         )
     )
     readable = [r for r in as_recorded(rows) if r["found"]["decoding_r2"] > 0.1]
     learned = sum(r["found"]["learned"] is True for r in readable)
-    lines.append(("learned, labels that ridge regression reads", f"{learned} of {len(readable)}"))
+    lines.append(
+        ("labels that ridge regression reads: verdict yes", f"{learned} of {len(readable)}")
+    )
     others = fits_with(rows, "other-label")
     refused = sum(r["found"]["learned"] is not True for r in others)
     lines.append(("labels of other recordings refused", f"{refused} of {len(others)}"))
@@ -336,17 +349,19 @@ def time_latents(rows: Sequence[Row]) -> Table | None:
     """How the ranking depends on the number of time latents."""
     chosen = [r for truth in ("known", "foreign") for r in fits_with(rows, truth)]
     lines = []
-    for key, group in grouped(chosen, lambda r: (*case_of(r), r["item"]["case"]["draw"])):
+    for key, group in grouped(
+        chosen, lambda r: (*case_of(r), _truth(r), r["item"]["case"]["draw"])
+    ):
         by_number = dict(grouped(group, time_dims_of))
         if len(by_number) < 2:
             continue
-        file, label, bin_ms, _ = key
+        file, label, bin_ms, truth, _ = key
         scores = {n: aurocs(fits, DEFAULT) for n, fits in by_number.items()}
         means = [float(np.mean(v)) for v in scores.values() if v]
         text = ", ".join(f"{n}: {mean_cell(v)}" for n, v in sorted(scores.items()))
         difference = f"{max(means) - min(means):.3f}" if means else ""
         title = RECORDINGS[file].title
-        lines.append((title, label, f"{bin_ms:g}", _truth(group[0]), text, difference))
+        lines.append((title, label, f"{bin_ms:g}", truth, text, difference))
     columns = ("recording", "label", "bin (ms)", "truth", "auROC by time latents", "range")
     return _table("Number of time latents", columns, lines)
 
