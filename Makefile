@@ -13,10 +13,10 @@ INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/.plot
 	$(PYTHON) examples/demo.py
 
-# Each worker has one thread: two that share cores wait for each other.
+# With one thread: most fits of the tests are so small that two would wait for each other.
 test: export OMP_NUM_THREADS = 1
 test: .venv/.test
-	$(PYTHON) -m pytest -n auto
+	$(PYTHON) -m pytest
 
 test-docs: .venv/.test
 	$(PYTHON) -m pytest -m docs

@@ -257,6 +257,21 @@ def test_rows_that_cannot_be_written_are_refused_before_any_work(pieces, make, t
     assert not (tmp_path / "log").exists()
 
 
+def test_rows_stay_valid_until_the_version_of_results_changes(make, rows, monkeypatch):
+    (item,) = make(1)
+    monkeypatch.setattr("xcebra.sweep.RESULTS_VERSION", "7")
+    for results_version, package, valid in (
+        ("7", "9.9.9", True),  # a later release that changed no number
+        ("6", "7", False),
+        (None, "7", True),  # written before results had a version of their own
+        (None, "6", False),
+    ):
+        line = {"key": key(item), "made_with": {"xcebra": package}}
+        line |= {"results_version": results_version} if results_version else {}
+        rows.path.write_text(json.dumps(line) + "\n")
+        assert (key(item) in rows.finished([item])) is valid
+
+
 # Processes of this machine
 
 

@@ -446,7 +446,12 @@ def test_a_folder_becomes_tables(folder, tmp_path):
     assert "No rows of place_cells.npz, entorhinal_hippocampal.npz" in text
     # Finished rows are not run again, wherever the recordings are.
     again = reproduce(
-        "real", tmp_path, run=False, scale=Scale(real=few), data=RealFolder(folder + "/.")
+        "real",
+        tmp_path,
+        run=False,
+        scale=Scale(real=few),
+        data=RealFolder(folder + "/."),
+        also=("csv", "tex"),
     )
     assert again == written
 
