@@ -508,7 +508,7 @@ def test_every_part_has_its_table(folder):
     short = dict(tables["Real recordings in short"].rows)
     assert short["auROC, known cells: least, mean"] == "0.900, 0.900"
     # One false call of four, in each of twenty draws.
-    assert short["false among called, known-poisson"] == "20 of 80 (25.0%)"
+    assert short["false among called, known cells beside Poisson units"] == "20 of 80 (25.0%)"
     assert "Poisson units 20 of 160 (12.5%)" in tables["Noise units"].rows[0]
     assert short["Spearman between seeds: least, median"] == "1.00, 1.00"
     n = sum(getattr(i, "case", case).truth == "other-label" for i in items)
