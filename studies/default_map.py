@@ -28,7 +28,11 @@ FACTOR = "z2"
 
 @dataclass(frozen=True)
 class Fit:
-    """One recording, with its first or its second factor observed."""
+    """One recording, with its first or its second factor observed.
+
+    ``too_few`` is how many latents fewer than there are hidden factors the fit has for time; None
+    lets the fit choose their number from the data.
+    """
 
     name: str
     seed: int
@@ -40,7 +44,7 @@ class Fit:
     noise: float = 0.0
     counts: bool = False
     n_steps: int = 100_000
-    too_few: int = 0
+    too_few: int | None = 0
     steps: int | None = None
 
 
@@ -49,6 +53,7 @@ HARDER: dict[str, dict[str, Any]] = {
     "correlated 0.9": {"correlation": 0.9},
     "Poisson counts": {"counts": True},
     "correlated 0.7, a latent too few": {"correlation": 0.7, "too_few": 1},
+    "correlated 0.7, latents from the data": {"correlation": 0.7, "too_few": None},
     "correlated 0.7": {"correlation": 0.7},
     "90% connected": {"connected": 0.9},
     "noise 2 s.d.": {"noise": 2.0},
@@ -85,7 +90,7 @@ def measure(item: Fit) -> dict[str, Any]:
     label = rec.labels[item.observed]
     model = xcebra.XCEBRA(
         label_dims=item.n_observed,
-        time_dims=item.n_hidden - item.too_few,
+        time_dims=None if item.too_few is None else item.n_hidden - item.too_few,
         steps=item.steps,
         random_state=item.seed,
         progress=False,
