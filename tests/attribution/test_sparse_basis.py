@@ -40,10 +40,17 @@ def solve(maps):
 def problem(maps):
     m = moments(maps)
     return _Problem(
-        m[:, OTHERS[:, None], OTHERS],
-        m[:, OTHERS, BLOCK],
-        np.trace(m[:, BLOCK, BLOCK], axis1=1, axis2=2),
+        m[None, :, OTHERS[:, None], OTHERS],
+        m[None, :, OTHERS, BLOCK],
+        np.trace(m[:, BLOCK, BLOCK], axis1=1, axis2=2)[None],
     )
+
+
+def least_sum(problem):
+    """The solution of a single problem and its gap."""
+    solutions, gaps = problem.least_sum()
+    assert len(solutions) == len(gaps) == 1
+    return solutions[0], gaps[0]
 
 
 def norms(maps, mixture):
@@ -73,7 +80,7 @@ def test_the_convex_stage_reaches_the_optimum_of_scipy_and_its_gap_bounds_the_di
     seed, constant
 ):
     maps = mixed(0.0, n_neurons=15, seed=seed, constant=constant)[0]
-    found, gap = problem(maps).least_sum()
+    found, gap = least_sum(problem(maps))
     least, expected = norms(maps, found).sum(), by_scipy(maps)
     rounding = ROUNDING * norms(maps, np.zeros((3, 2))).sum()
     assert 0 <= gap <= 1e-6
@@ -88,7 +95,7 @@ def test_the_convex_stage_reaches_the_optimum_of_scipy_and_its_gap_bounds_the_di
 @pytest.mark.parametrize("unconnected", [0.1, 0.5, 0.9, 0.98])
 def test_no_mixture_at_all_goes_below_the_bound_that_the_gap_states(unconnected, seed, constant):
     maps, truth, _ = mixed(unconnected, seed=seed, constant=constant)
-    found, gap = problem(maps).least_sum()
+    found, gap = least_sum(problem(maps))
     least = norms(maps, found).sum()
     rng = np.random.default_rng(0)
     near = [found + scale * rng.standard_normal((3, 2)) for scale in np.geomspace(1e-8, 1, 200)]
@@ -101,7 +108,7 @@ def test_no_mixture_at_all_goes_below_the_bound_that_the_gap_states(unconnected,
 def test_the_gap_is_a_true_bound_long_before_it_closes(iterations, monkeypatch):
     maps = mixed(0.0, n_neurons=15)[0]
     monkeypatch.setattr("xcebra.attribution.sparse_basis._MOST_ITERATIONS", iterations)
-    found, gap = problem(maps).least_sum()
+    found, gap = least_sum(problem(maps))
     least, optimum = norms(maps, found).sum(), by_scipy(maps).fun
     assert least * (1 - gap) <= optimum <= least
     assert gap > 1e-6
@@ -230,7 +237,7 @@ def test_one_other_column_has_the_weighted_median_as_its_best_weight():
     rng = np.random.default_rng(0)
     maps = rng.standard_normal((1, 31, 2))
     m = moments(maps)
-    found, gap = _Problem(m[:, 1:, 1:], m[:, 1:, :1], m[:, 0, 0]).least_sum()
+    found, gap = least_sum(_Problem(m[None, :, 1:, 1:], m[None, :, 1:, :1], m[None, :, 0, 0]))
     b, a = maps[0].T
     sums = [np.abs(b + a * each).sum() for each in -b / a]
     assert np.abs(b + a * found[0, 0]).sum() == pytest.approx(min(sums), rel=2e-6)
@@ -249,7 +256,7 @@ def test_of_equal_columns_each_takes_its_share():
 @pytest.mark.parametrize("connected", [True, False])
 def test_the_convex_optimum_of_one_neuron_is_least_squares(connected):
     maps = mixed(0.0 if connected else 1.0, n_neurons=1)[0]
-    found, gap = problem(maps).least_sum()
+    found, gap = least_sum(problem(maps))
     expected = -np.linalg.lstsq(maps[:, 0, OTHERS], maps[:, 0, BLOCK], rcond=None)[0]
     np.testing.assert_allclose(found, expected, atol=1e-9)
     assert 0 <= gap <= 1e-6
@@ -315,3 +322,41 @@ def test_a_mixture_that_was_not_found_can_be_written_to_a_file():
     ):
         assert not found.found
         assert not np.shares_memory(found.before, found.after)
+
+
+def test_problems_that_are_solved_together_have_the_solutions_of_each_alone():
+    maps = [mixed(share, n_neurons=20, seed=k)[0] for k, share in enumerate((0.0, 0.3, 0.9))]
+    alone = [problem(each) for each in maps]
+    together = _Problem(
+        *(np.concatenate([getattr(p, name) for p in alone]) for name in ("aa", "ab", "bb"))
+    )
+    solutions, gaps = together.least_sum()
+    floor = np.full(3, 0.05)
+    sharpened = together.least_log_sum(solutions, floor)
+    for k, single in enumerate(alone):
+        expected, gap = least_sum(single)
+        np.testing.assert_allclose(solutions[k], expected, rtol=1e-9, atol=1e-9)
+        assert gaps[k] == pytest.approx(gap, abs=1e-12)
+        log_sum = single.least_log_sum(expected[None], floor[:1])[0]
+        np.testing.assert_allclose(sharpened[k], log_sum, rtol=1e-7, atol=1e-7)
+
+
+def test_a_problem_that_is_not_convex_ends_before_the_last_iteration(monkeypatch):
+    # Products of two noisy estimates: some neurons have negative moments, and no gap closes.
+    rng = np.random.default_rng(0)
+    maps = rng.standard_normal((2, 40, 30, 5))
+    crossed = np.einsum("tni,tnj->nij", maps[0], maps[1]) / 40
+    m = (crossed + crossed.transpose(0, 2, 1)) / 2
+    noisy = _Problem(
+        m[None, :, OTHERS[:, None], OTHERS],
+        m[None, :, OTHERS, BLOCK],
+        np.trace(m[:, BLOCK, BLOCK], axis1=1, axis2=2)[None],
+    )
+    n_iterations = []
+    weighted = _Problem.weighted
+    monkeypatch.setattr(
+        _Problem, "weighted", lambda self, w: n_iterations.append(1) or weighted(self, w)
+    )
+    gap = least_sum(noisy)[1]
+    assert gap > 1e-3
+    assert len(n_iterations) <= 1000

@@ -22,6 +22,10 @@ Array = NDArray[np.float64]
 # smaller gap takes longer. Not tuned.
 _MOST_ITERATIONS = 2000
 _GAP = 1e-6
+# Iterations also end if neither the best sum nor the best bound has changed by more than the gap
+# above since as many iterations. Moments of two decoders can be negative where there is little
+# signal; the problem is then not convex, and its gap does not close. Not tuned.
+_BETWEEN_LOOKS = 100
 # Largest relative duality gap of a mixture that is trusted. Not tuned: it is far above `_GAP`, so
 # that it only excludes problems that were not solved.
 _SOLVED = 1e-3
@@ -179,18 +183,19 @@ def sparsest(
     """
     own = np.arange(block.start, block.stop)
     plain = _Problem(
-        moments[:, others[:, None], others],
-        moments[:, others[:, None], own],
-        np.einsum("nii->n", moments[:, own[:, None], own]),
+        moments[None, :, others[:, None], others],
+        moments[None, :, others[:, None], own],
+        np.einsum("nii->n", moments[:, own[:, None], own])[None],
     )
     shape = len(others), len(own)
     none, straight = np.zeros(shape), np.zeros(len(others))
-    before = plain.norms(none)
+    before = plain.norms(none[None])[0]
     if not before.any():
         return Mixture(none, before, before.copy(), 0.0, 0, 0.0, bends=straight)
     problem, n_bent = _allowed(plain, bends)
-    weights, gap = _sharpest(problem)
-    after = problem.norms(weights)
+    mixtures, gaps = _sharpest(problem)
+    weights, gap = mixtures[0], float(gaps[0])
+    after = problem.norms(mixtures)[0]
     # Neurons whose map is zero contain no information about a mixture.
     silent = np.einsum("nii->n", moments) == 0
     perhaps, perhaps_before = (_below(_PERHAPS_UNCONNECTED, s) & ~silent for s in (after, before))
@@ -202,13 +207,13 @@ def sparsest(
         int((_below(_CLEARLY_UNCONNECTED, s)).sum()) for s in (after, before)
     )
     exchanged = int((free_before & ~perhaps).sum()) > max(len(others), _MOST_LOST * n_before)
-    instability = _instability(problem, weights)
+    instability = _instability(problem, mixtures)
     # Any mixture can set as many neurons to zero as it has columns, whether connected or not.
     clearly_more = more and (needed or n_after - n_before > len(others))
     refused = (
         n_after < n_before
         or (exchanged and clearly <= clearly_before + len(others))
-        or _n_directions(plain.aa[perhaps]) <= len(others) + n_bent / len(own)
+        or _n_directions(plain.aa[0, perhaps]) <= len(others) + n_bent / len(own)
         or typical(after) < _LEAST_LEFT * typical(before)
         or instability > (_MOST_UNSTABLE if clearly_more else MOST_INSTABILITY)
     )
@@ -227,11 +232,11 @@ def _allowed(plain: _Problem, bends: Bends | None) -> tuple[_Problem, int]:
     """
     if bends is None:
         return plain, 0
-    size = plain.ab[0].size
+    size = plain.ab[0, 0].size
     allowed = np.einsum("nii->i", bends.among) > 0
     while True:
         problem = _bent(plain, bends.only(allowed))
-        undone = _sharpest(problem)[0][size:, 0]
+        undone = _sharpest(problem)[0][0, size:, 0]
         outside = allowed & ((undone < 0) | (undone > 1))
         if not outside.any():
             return problem, int(allowed.sum())
@@ -240,8 +245,8 @@ def _allowed(plain: _Problem, bends: Bends | None) -> tuple[_Problem, int]:
 
 def _bent(plain: _Problem, bends: Bends) -> _Problem:
     """The problem in which every entry of the mixture and every bend is a separate unknown."""
-    n, n_others, n_block = plain.ab.shape
-    of_mixture = np.einsum("nij,cd->nicjd", plain.aa, np.eye(n_block))
+    _, n, n_others, n_block = plain.ab.shape
+    of_mixture = np.einsum("nij,cd->nicjd", plain.aa[0], np.eye(n_block))
     size = n_others * n_block
     crossed = bends.with_others.reshape(n, size, -1)
     whole = np.concatenate(
@@ -251,8 +256,8 @@ def _bent(plain: _Problem, bends: Bends) -> _Problem:
         ],
         axis=1,
     )
-    with_block = np.concatenate([plain.ab.reshape(n, size), bends.with_block], axis=1)
-    return _Problem(whole, with_block[:, :, None], plain.bb)
+    with_block = np.concatenate([plain.ab[0].reshape(n, size), bends.with_block], axis=1)
+    return _Problem(whole[None], with_block[None, :, :, None], plain.bb)
 
 
 def _few(n_others: int, n_neurons: int) -> float:
@@ -278,42 +283,45 @@ def _n_directions(moments: Array) -> float:
     return float((trace[known] ** 2 / squares[known]).sum())
 
 
-def _sharpest(problem: _Problem) -> tuple[Array, float]:
-    """The mixture with the fewest connected neurons, and the gap of the convex problem."""
+def _sharpest(problem: _Problem) -> tuple[Array, Array]:
+    """The mixtures with the fewest connected neurons, and the gaps of the convex problems."""
     convex, gap = problem.least_sum()
     none = np.zeros_like(convex)
-    floor = _SHARPEST * float(np.median(problem.norms(convex)))
-    floor = max(floor, _LEAST_FLOOR * float(problem.norms(none).mean()))
-    candidates = [problem.least_log_sum(start, floor) for start in (convex, none)]
-    return min(candidates, key=lambda m: problem.log_sum(m, floor)), gap
+    floor = _SHARPEST * np.median(problem.norms(convex), axis=1)
+    floor = np.maximum(floor, _LEAST_FLOOR * problem.norms(none).mean(axis=1))
+    candidates = np.array([problem.least_log_sum(start, floor) for start in (convex, none)])
+    better = np.argmin([problem.log_sum(mixture, floor) for mixture in candidates], axis=0)
+    return candidates[better, np.arange(len(better))], gap
 
 
 def _instability(problem: _Problem, weights: Array) -> float:
     """Change of a mixture without a fifth of the neurons: the median of several random draws."""
-    n = len(problem.bb)
-    usual = typical(problem.norms(weights))
+    n = problem.bb.shape[1]
+    usual = typical(problem.norms(weights)[0])
     rng = np.random.default_rng(0)
-    changes = []
-    for _ in range(_LEAVE_OUT_TIMES):
-        reduced = problem.only(np.sort(rng.permutation(n)[: max(1, round(0.8 * n))]))
-        change = (_sharpest(reduced)[0] if reduced.bb.any() else 0.0) - weights
-        moved = np.sqrt(np.maximum(np.einsum("nij,ik,jk->n", problem.aa, change, change), 0.0))
-        changes.append(float(moved.mean()) / max(usual, float(np.finfo(float).tiny)))
-    return float(np.median(changes))
+    n_kept = max(1, round(0.8 * n))
+    draws = [np.sort(rng.permutation(n)[:n_kept]) for _ in range(_LEAVE_OUT_TIMES)]
+    changes = _sharpest(problem.only(np.array(draws)))[0] - weights
+    squares = np.einsum("nij,dik,djk->dn", problem.aa[0], changes, changes, optimize=True)
+    moved = np.sqrt(np.maximum(squares, 0.0)).mean(axis=1)
+    return float(np.median(moved)) / max(usual, float(np.finfo(float).tiny))
 
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Second moments of each neuron's columns.
+    """Second moments of each neuron's columns, for one or several sets of neurons.
+
+    Several problems of the same size are solved together, because single iterations are so small
+    that most of their time is spent outside of the arithmetic.
 
     Parameters
     ----------
-    aa : ndarray of shape (n_neurons, n_unknowns, n_unknowns)
+    aa : ndarray of shape (n_problems, n_neurons, n_unknowns, n_unknowns)
         Moments among the other columns.
-    ab : ndarray of shape (n_neurons, n_unknowns, n_sets)
+    ab : ndarray of shape (n_problems, n_neurons, n_unknowns, n_sets)
         Moments of the other columns with those of the block. Each column of a mixture is a set of
         unknowns, and all sets have the same moments ``aa``.
-    bb : ndarray of shape (n_neurons,)
+    bb : ndarray of shape (n_problems, n_neurons)
         Sum of the squares of the block's columns.
     """
 
@@ -322,26 +330,43 @@ class _Problem:
     bb: Array
 
     def only(self, neurons: NDArray[np.int64]) -> _Problem:
-        """The same problem with these neurons only; ``neurons`` are indices."""
-        return _Problem(self.aa[neurons], self.ab[neurons], self.bb[neurons])
+        """The first problem with some of the neurons.
+
+        ``neurons`` are indices of shape (n_problems, n_kept), one row for each new problem.
+        """
+        return _Problem(self.aa[0, neurons], self.ab[0, neurons], self.bb[0, neurons])
 
     def norms(self, m: Array) -> Array:
-        """Norms ``s_i`` of the neurons with a mixture ``m`` of shape (n_unknowns, n_sets)."""
-        square = self.bb + 2 * np.einsum("nij,ij->n", self.ab, m)
-        square += np.einsum("nij,ik,jk->n", self.aa, m, m)
+        """Norms ``s_i`` of the neurons with mixtures ``m``.
+
+        ``m`` has shape (n_problems, n_unknowns, n_sets), the result (n_problems, n_neurons).
+        """
+        square = self.bb + 2 * self._with_block(m)
+        products = m @ m.transpose(0, 2, 1)
+        n_problems, n = self.bb.shape
+        square += (self.aa.reshape(n_problems, n, -1) @ products.reshape(n_problems, -1, 1))[..., 0]
         return np.sqrt(np.maximum(square, 0.0))
 
-    def weighted(self, w: Array) -> Array:
-        """The mixture with the smallest weighted sum of squares.
-
-        ``w`` are weights of shape (n_neurons,). If there are many such mixtures, it is the one
-        with the smallest norm.
-        """
-        return -np.linalg.pinv(np.tensordot(w, self.aa, 1), rcond=1e-12, hermitian=True) @ (
-            np.tensordot(w, self.ab, 1)
+    def _with_block(self, m: Array) -> Array:
+        """Moments of the mixtures with the block's columns, of shape (n_problems, n_neurons)."""
+        n_problems, n = self.bb.shape
+        return np.asarray(
+            (self.ab.reshape(n_problems, n, -1) @ m.reshape(n_problems, -1, 1))[..., 0]
         )
 
-    def least_sum(self) -> tuple[Array, float]:
+    def weighted(self, w: Array) -> Array:
+        """The mixtures with the smallest weighted sum of squares.
+
+        ``w`` are weights of shape (n_problems, n_neurons). If there are many such mixtures, it is
+        the one with the smallest norm.
+        """
+        n_problems, n, n_unknowns, n_sets = self.ab.shape
+        rows = w[:, None]
+        inner = (rows @ self.aa.reshape(n_problems, n, -1)).reshape(-1, n_unknowns, n_unknowns)
+        cross = (rows @ self.ab.reshape(n_problems, n, -1)).reshape(-1, n_unknowns, n_sets)
+        return -np.linalg.pinv(inner, rcond=1e-12, hermitian=True) @ cross
+
+    def least_sum(self) -> tuple[Array, Array]:
         """Minimise the sum of norms by iteratively reweighted least squares.
 
         The weights of each iteration, scaled into the unit balls, are a feasible point of the dual
@@ -350,44 +375,67 @@ class _Problem:
 
         Returns
         -------
-        ndarray of shape (n_unknowns, n_sets)
-            The mixture.
-        float
-            The relative duality gap.
+        ndarray of shape (n_problems, n_unknowns, n_sets)
+            The mixtures.
+        ndarray of shape (n_problems,)
+            The relative duality gaps.
         """
-        best = np.zeros(self.ab.shape[1:])
+        n_problems, _, n_unknowns, n_sets = self.ab.shape
+        best = np.zeros((n_problems, n_unknowns, n_sets))
         norms = self.norms(best)
-        least, bound = float(norms.sum()), 0.0
+        least, bound = norms.sum(axis=1), np.zeros(n_problems)
         # The mean is used because the median is zero if most neurons are silent or unconnected.
-        scale = soft = float(norms.mean())
-        for _ in range(_MOST_ITERATIONS):
-            w = 1 / np.sqrt(norms**2 + soft**2)
+        scale = np.where(least > 0, norms.mean(axis=1), 1.0)
+        soft = scale
+        active = np.ones(n_problems, dtype=bool)
+        last_least, last_bound = least, bound
+        for step in range(_MOST_ITERATIONS):
+            w = 1 / np.sqrt(norms**2 + soft[:, None] ** 2)
             m = self.weighted(w)
             norms = self.norms(m)
-            along = np.einsum("nij,ij->n", self.ab, m) + self.bb
-            bound = max(bound, float((w * along).sum() / max(1.0, float((w * norms).max()))))
-            if norms.sum() < least:
-                best, least = m, float(norms.sum())
-            if least - bound <= _GAP * least:
+            along = self._with_block(m) + self.bb
+            feasible = np.maximum(1.0, (w * norms).max(axis=1))
+            lower = (w * along).sum(axis=1) / feasible
+            bound = np.where(active, np.maximum(bound, lower), bound)
+            better = active & (norms.sum(axis=1) < least)
+            best = np.where(better[:, None, None], m, best)
+            least = np.where(better, norms.sum(axis=1), least)
+            active &= least - bound > _GAP * least
+            if step % _BETWEEN_LOOKS == _BETWEEN_LOOKS - 1:
+                gained = np.maximum(last_least - least, bound - last_bound)
+                active &= gained > _GAP * least
+                last_least, last_bound = least, bound
+            if not active.any():
                 break
             # Norms are roots of sums in which terms cancel. Smaller norms are rounding errors, and
             # a bound computed from them would not be valid.
-            soft = max(0.7 * soft, 1e-7 * scale)
+            soft = np.maximum(0.7 * soft, 1e-7 * scale)
         # Because of rounding, the bound can be above an optimum of zero.
-        return best, max(0.0, least - bound) / max(least, float(np.finfo(float).tiny))
+        return best, np.maximum(0.0, least - bound) / np.maximum(least, np.finfo(float).tiny)
 
-    def log_sum(self, m: Array, floor: float) -> float:
-        """The sum of logarithms, a sharper measure of how many neurons are connected."""
-        return float(np.log(self.norms(m) ** 2 + floor**2).sum())
+    def log_sum(self, m: Array, floor: Array) -> Array:
+        """The sums of logarithms, a sharper measure of how many neurons are connected.
 
-    def least_log_sum(self, m: Array, floor: float) -> Array:
-        """Minimise the sum of logarithms, from a mixture ``m``, with a falling softening."""
-        soft = max(float(np.median(self.norms(m))), floor)
+        ``floor`` and the result have shape (n_problems,).
+        """
+        return np.log(self.norms(m) ** 2 + _positive(floor)[:, None] ** 2).sum(axis=1)
+
+    def least_log_sum(self, m: Array, floor: Array) -> Array:
+        """Minimise the sums of logarithms, from mixtures ``m``, with a falling softening."""
+        floor = _positive(floor)
+        soft = np.maximum(np.median(self.norms(m), axis=1), floor)
+        active = np.ones(len(m), dtype=bool)
         for _ in range(_MOST_SHARPENING):
-            before = m
-            m = self.weighted(1 / (self.norms(m) ** 2 + soft**2))
-            settled = np.abs(m - before).max() <= 1e-9 * max(1e-300, np.abs(m).max())
-            if soft <= floor and settled:
+            moved = self.weighted(1 / (self.norms(m) ** 2 + soft[:, None] ** 2))
+            change, size = np.abs(moved - m).max(axis=(1, 2)), np.abs(moved).max(axis=(1, 2))
+            m = np.where(active[:, None, None], moved, m)
+            active &= (soft > floor) | (change > 1e-9 * np.maximum(1e-300, size))
+            if not active.any():
                 break
-            soft = max(0.95 * soft, floor)
+            soft = np.maximum(0.95 * soft, floor)
         return m
+
+
+def _positive(floor: Array) -> Array:
+    """Replace zeros, which only problems without any activity have, by ones."""
+    return np.where(floor > 0, floor, 1.0)
