@@ -16,6 +16,7 @@ from xcebra.cli import app
 from xcebra.reproduce.catalogue import FULL, QUICK, Scale
 from xcebra.reproduce.encoding_test import encoding_p_values, encoding_significant
 from xcebra.reproduce.measurements import measure
+from xcebra.reproduce.real import truth, work
 from xcebra.reproduce.real.catalogue import RealScale, real
 from xcebra.reproduce.real.data import RECORDINGS, RealFolder, bin_label, label_of, read_recording
 from xcebra.reproduce.real.rows import between_halves, between_seeds
@@ -308,6 +309,18 @@ def test_labels_of_another_recording_are_wrapped(folder):
     assert set(made.recording.labels) == {"led_angle"}
 
 
+def test_a_label_that_rarely_changes_is_drawn_where_it_changes(folder, monkeypatch):
+    donor = read_recording(folder, ENTORHINAL, 51.2)
+    changes_once = (np.arange(donor.n_times) > donor.n_times - 20).astype(float)[:, None]
+    rarely = xcebra.Recording(donor.neural, {"direction": changes_once})
+    monkeypatch.setattr(truth, "_donor", lambda folder, case: rarely)
+    for draw in range(20):
+        case = RealCase(PLACE, "direction", 200.0, "other-label", ENTORHINAL, draw)
+        drawn = truth._other_label(folder, case, 50, np.random.default_rng(draw))[0]
+        assert len(drawn) == 50
+        assert len(np.unique(drawn)) == 2
+
+
 def test_halves_of_a_recording_share_no_sample(folder):
     rec = read_recording(folder, ENTORHINAL, 51.2)
     first, second = (part_of(rec, f"{part} half").epochs.indices() for part in ("first", "second"))
@@ -570,3 +583,14 @@ def test_cebra_is_measured_where_it_is_installed(folder):
     pytest.importorskip("cebra")
     found = measure(CebraFit(folder, RealCase(HEAD, "heading", 200.0, "own"), steps=5))
     assert len(found["methods"]["CEBRA"]["scores"]) == 10
+
+
+def test_rows_of_cebra_stay_in_the_tables_where_it_is_not_installed(folder, monkeypatch):
+    items = real(RealScale(), RealFolder(folder))
+    of_cebra = [item for item in items if isinstance(item, CebraFit)]
+    assert of_cebra
+    monkeypatch.setattr(work, "has_cebra", lambda: False)
+    assert not any(work.can_run(item) for item in of_cebra)
+    assert all(work.can_run(item) for item in items if not isinstance(item, CebraFit))
+    monkeypatch.setattr(work, "has_cebra", lambda: True)
+    assert all(work.can_run(item) for item in items)

@@ -16,6 +16,7 @@ from xcebra.reproduce.catalogue import ALONE, EXPERIMENTS, FULL, QUICK, Scale, g
 from xcebra.reproduce.measurements import measure
 from xcebra.reproduce.real.catalogue import real
 from xcebra.reproduce.real.data import RealFolder
+from xcebra.reproduce.real.work import can_run
 from xcebra.reproduce.row_selection import Row
 from xcebra.reproduce.sources import GridCells
 from xcebra.reproduce.synthetic_tables import SUMMARIES
@@ -91,16 +92,15 @@ def reproduce(
     else:
         items = EXPERIMENTS[name](chosen_scale) if data is None else grid_cells(chosen_scale, data)
     rows = RowFile(folder / ROWS)
-    finished: Sequence[Row]
     if run:
         if isinstance(data, GridCells):
             data.make()  # errors in the recording are raised before any fit
         if name in ALONE and dask is None:
             jobs = jobs or 1
-        finished = sweep(measure, items, rows, jobs=jobs, dask=dask, progress=progress)
-    else:
-        done = rows.finished(items)
-        finished = [done[key(item)] for item in items if key(item) in done]
+        possible = [item for item in items if can_run(item)]
+        sweep(measure, possible, rows, jobs=jobs, dask=dask, progress=progress)
+    done = rows.finished(items)
+    finished: Sequence[Row] = [done[key(item)] for item in items if key(item) in done]
     if not finished:
         raise InputError(
             f"{str(rows.path)!r} has no finished rows of {name!r} with results version "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from xcebra.reproduce.real.cebra import has_cebra
 from xcebra.reproduce.real.data import RECORDINGS, RealFolder
 from xcebra.reproduce.real.truth import RealCase
 from xcebra.reproduce.real.work import GRAPHS, CebraFit, IndependentTest, RealFit
@@ -226,9 +225,7 @@ class _Plan:
         return [self._fit(case, part=part, test=False) for case, part in product(cases, parts)]
 
     def cebra(self) -> list[RealItem]:
-        """CEBRA's own model, with two seeds, if CEBRA is installed."""
-        if not has_cebra():
-            return []
+        """CEBRA's own model, with two seeds. It runs only where CEBRA is installed."""
         items: list[RealItem] = []
         for file in self.files[: self.scale.n_cebra]:
             case = RealCase(file, self._main(file), self._bin(file), "own")

@@ -378,10 +378,15 @@ def _foreign_neurons(
 def _other_label(
     folder: str, case: RealCase, n_times: int, rng: np.random.Generator
 ) -> tuple[NDArray[Any], str]:
-    """Values and kind of a label of another recording, repeated or cut to ``n_times``."""
+    """Values and kind of a label of another recording, repeated or cut to ``n_times``.
+
+    A label that rarely changes may be constant in the part that is drawn; then another is drawn.
+    """
     donor = _donor(folder, case)
     assert case.other is not None
     values = foreign_activity(donor.labels[case.label], n_times, rng)
+    while (values == values[0]).all() and np.ptp(donor.labels[case.label], axis=0).any():
+        values = foreign_activity(donor.labels[case.label], n_times, rng)
     return values, RECORDINGS[case.other].labels[case.label].kind
 
 

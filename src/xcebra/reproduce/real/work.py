@@ -22,7 +22,7 @@ from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
 from xcebra.reproduce.encoding_test import encoding_significant
 from xcebra.reproduce.measurements import measure, rounded, without_caveats
-from xcebra.reproduce.real.cebra import cebra_scores
+from xcebra.reproduce.real.cebra import cebra_scores, has_cebra
 from xcebra.reproduce.real.truth import NOISE, STRENGTHS, Challenge, RealCase, build
 from xcebra.statistics.encoding_strength import encoding_strength
 from xcebra.statistics.label_decoding import decode
@@ -116,6 +116,11 @@ class IndependentTest:
     seed: int = 0
     both: bool = False
     steps: int | None = None
+
+
+def can_run(item: object) -> bool:
+    """Whether what the item needs is installed."""
+    return has_cebra() or not isinstance(item, CebraFit)
 
 
 @measure.register
