@@ -13,10 +13,12 @@ INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/.plot
 	$(PYTHON) examples/demo.py
 
-# With one thread: most fits of the tests are so small that two would wait for each other.
+# Tests run in this many processes, with one thread each: most fits are so small that two threads
+# would wait for each other. Tests of one file stay together, because they share fitted models.
+JOBS ?= 2
 test: export OMP_NUM_THREADS = 1
 test: .venv/.test
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n $(JOBS) --dist loadfile
 
 test-docs: .venv/.test
 	$(PYTHON) -m pytest -m docs

@@ -23,7 +23,7 @@ from xcebra.caveats import (
 @pytest.fixture(scope="module")
 def fitted():
     rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=5_000, noise=0.2, seed=300)
-    model = XCEBRA(2, 2, steps=100, random_state=0, progress=False)
+    model = XCEBRA(2, 2, steps=100, batch_size=256, random_state=0, progress=False)
     return rec, model.fit(rec.neural, rec.labels["z2"])
 
 
@@ -76,7 +76,9 @@ def test_a_direction_that_hardly_moves_is_told_where_it_is_inverted(fitted):
 
 def test_the_length_of_unit_blocks_is_not_taken_for_a_weak_direction():
     rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=5_000, noise=0.2, seed=300)
-    model = XCEBRA(3, 3, distance="cosine", steps=100, random_state=0, progress=False)
+    model = XCEBRA(
+        3, 3, distance="cosine", steps=60, batch_size=256, random_state=0, progress=False
+    )
     model.fit(rec.neural, rec.labels["z2"])
     assert IllConditionedWarning not in told(model, rec, method="inverted-gradient")
 
@@ -84,7 +86,8 @@ def test_the_length_of_unit_blocks_is_not_taken_for_a_weak_direction():
 def test_copies_of_a_neuron_are_told_by_all_methods_but_the_decoder_s(fitted):
     rec, _ = fitted
     twice = np.column_stack([rec.neural, 3 * rec.neural[:, 7] + 1])
-    model = XCEBRA(2, 2, steps=20, random_state=0, progress=False).fit(twice, rec.labels["z2"])
+    model = XCEBRA(2, 2, steps=5, batch_size=64, random_state=0, progress=False)
+    model.fit(twice, rec.labels["z2"])
     with pytest.warns(DuplicateNeuronWarning, match=r"neurons 7 and 50 are nearly the same"):
         model.attribute(twice[:1000], method="gradient")
     with warnings.catch_warnings():

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def journey():
-    rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=20_000, seed=110)
-    model = XCEBRA(label_dims=2, time_dims=2, steps=300, batch_size=512, random_state=0)
+    rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=8_000, seed=110)
+    model = XCEBRA(label_dims=2, time_dims=2, steps=150, batch_size=256, random_state=0)
     model.fit(rec.neural, rec.labels["z2"])
     return rec, model, model.attribute(rec.neural)
 
@@ -41,8 +41,8 @@ def test_the_loss_ends_below_chance_but_above_its_floor(journey):
 
 def test_an_unrelated_label_is_not_learned_and_its_map_comes_with_a_warning(journey):
     rec, _, _ = journey
-    other = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=20_000, seed=111)
-    model = XCEBRA(label_dims=2, time_dims=2, steps=150, batch_size=512, random_state=0)
+    other = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=8_000, seed=111)
+    model = XCEBRA(label_dims=2, time_dims=2, steps=75, batch_size=256, random_state=0)
     model.fit(rec.neural, other.labels["z2"])
     assert model.goodness_of_fit_["label"].learned is False
     with pytest.warns(UnlearnedLabelWarning, match="'label' was not found in the activity"):
@@ -51,7 +51,7 @@ def test_an_unrelated_label_is_not_learned_and_its_map_comes_with_a_warning(jour
 
 def test_a_hidden_factor_is_found_through_time(journey):
     rec, _, _ = journey
-    model = XCEBRA(label_dims=2, time_dims=2, steps=300, batch_size=512, random_state=0)
+    model = XCEBRA(label_dims=2, time_dims=2, steps=150, batch_size=256, random_state=0)
     model.fit(rec.neural, rec.latents["z1"])
     # Every neuron carries z1: there is nothing to find out a mixture by, and the map says so.
     with pytest.warns(SparseBasisWarning, match="of 50 neurons"):
@@ -63,9 +63,9 @@ def test_a_hidden_factor_is_found_through_time(journey):
 
 def test_the_sparse_basis_undoes_what_correlated_factors_mix():
     rec = xcebra.datasets.synthetic(
-        n_hidden=2, n_observed=2, n_steps=20_000, correlation=0.7, seed=113
+        n_hidden=2, n_observed=2, n_steps=8_000, correlation=0.7, seed=113
     )
-    model = XCEBRA(label_dims=2, time_dims=2, steps=300, batch_size=512, random_state=0)
+    model = XCEBRA(label_dims=2, time_dims=2, steps=150, batch_size=256, random_state=0)
     model.fit(rec.neural, rec.labels["z2"])
     assert model.mixture_["label"].trusted
     scores = {
@@ -85,10 +85,10 @@ def test_the_sparse_basis_undoes_what_correlated_factors_mix():
 
 def test_directions_on_the_sphere_are_learned_with_the_cosine():
     rec = xcebra.datasets.synthetic(
-        n_hidden=3, n_observed=3, n_steps=20_000, seed=112, space="sphere", observed="z2"
+        n_hidden=3, n_observed=3, n_steps=8_000, seed=112, space="sphere", observed="z2"
     )
     model = XCEBRA(
-        label_dims=3, time_dims=3, distance="cosine", steps=300, batch_size=512, random_state=0
+        label_dims=3, time_dims=3, distance="cosine", steps=150, batch_size=256, random_state=0
     ).fit(rec.neural, rec.labels["z2"])
     assert model.score(rec.neural, rec.labels["z2"]) > 0.9
     z = model.transform(rec.neural[:100])
@@ -107,7 +107,7 @@ def test_directions_on_the_sphere_are_learned_with_the_cosine():
 
 def test_regression_learns_the_label_too(journey):
     rec, _, _ = journey
-    model = XCEBRA(objective="regression", steps=300, batch_size=512, random_state=0)
+    model = XCEBRA(objective="regression", steps=150, batch_size=256, random_state=0)
     model.fit(rec.neural, rec.labels["z2"])
     assert model.score(rec.neural, rec.labels["z2"]) > 0.97
     assert model.goodness_of_fit_["label"].learned is True
@@ -118,7 +118,7 @@ def test_a_delayed_label_is_found_at_its_delay(journey):
     rec, _, _ = journey
     lag = 25
     behaviour = np.roll(rec.labels["z2"], lag, axis=0)  # comes 25 samples after the activity
-    settings = {"label_dims": 2, "time_dims": 2, "steps": 150, "batch_size": 256}
+    settings = {"label_dims": 2, "time_dims": 2, "steps": 75, "batch_size": 256}
     scores = {}
     for delay in (0, lag):
         model = XCEBRA(**settings, label_delay=delay, random_state=0).fit(rec.neural, behaviour)

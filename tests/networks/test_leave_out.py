@@ -46,8 +46,11 @@ def encoder(inputs, *, window=1, n_latents=4):
 
 def without(windows, parted, g, times):
     """Windows of standardised activity in which a group is predicted by the others."""
-    weights = np.array([parted.weights(g, q) for q in parted.quarter(times)])
-    return np.einsum("slj,sjk->slk", windows, weights)
+    predicted = np.empty_like(windows)
+    quarter = parted.quarter(times)
+    for q in np.unique(quarter):
+        predicted[quarter == q] = windows[quarter == q] @ parted.weights(g, q)
+    return predicted
 
 
 def writer(inputs, n_latents=4):

@@ -93,9 +93,9 @@ def test_two_samples_or_fewer_leave_nothing():
 def test_a_factor_without_a_latent_does_not_make_its_neurons_seem_connected(tmp_path):
     """Two hidden factors, one correlated with the label, and no latent for either."""
     rec = xcebra.datasets.synthetic(
-        n_hidden=2, n_observed=2, n_steps=10_000, correlation=0.7, seed=100
+        n_hidden=2, n_observed=2, n_steps=6_000, correlation=0.7, seed=100
     )
-    model = xcebra.XCEBRA(time_dims=0, steps=100, random_state=0, progress=False)
+    model = xcebra.XCEBRA(time_dims=0, steps=100, batch_size=256, random_state=0, progress=False)
     model.fit(rec, label="z2")
     n_patterns = model.crossed_decoder_.patterns.shape[1]
     assert n_patterns >= 2

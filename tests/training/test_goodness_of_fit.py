@@ -15,7 +15,6 @@ from xcebra.training.goodness_of_fit import (
     LEVEL,
     N_SHIFTS,
     GoodnessOfFit,
-    _information,
     autocorrelation_time,
     held_out_fit,
     margin,
@@ -26,6 +25,7 @@ from xcebra.training.goodness_of_fit import (
 from xcebra.training.infonce import chance_level
 from xcebra.training.loop import TrainConfig
 from xcebra.training.sampling import NearestLabel, SameClass, TimeOffset
+from xcebra.training.shift_tests import _information
 
 SMALLEST = 1 / (1 + N_SHIFTS)
 

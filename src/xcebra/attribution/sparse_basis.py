@@ -289,9 +289,12 @@ def _sharpest(problem: _Problem) -> tuple[Array, Array]:
     none = np.zeros_like(convex)
     floor = _SHARPEST * np.median(problem.norms(convex), axis=1)
     floor = np.maximum(floor, _LEAST_FLOOR * problem.norms(none).mean(axis=1))
-    candidates = np.array([problem.least_log_sum(start, floor) for start in (convex, none)])
-    better = np.argmin([problem.log_sum(mixture, floor) for mixture in candidates], axis=0)
-    return candidates[better, np.arange(len(better))], gap
+    starts, floors = np.concatenate([convex, none]), np.tile(floor, 2)
+    candidates = problem.repeated(2).least_log_sum(starts, floors)
+    log_sums = problem.repeated(2).log_sum(candidates, floors).reshape(2, -1)
+    n_problems = len(convex)
+    better = np.arange(n_problems) + n_problems * np.argmin(log_sums, axis=0)
+    return candidates[better], gap
 
 
 def _instability(problem: _Problem, weights: Array) -> float:
@@ -336,6 +339,10 @@ class _Problem:
         """
         return _Problem(self.aa[0, neurons], self.ab[0, neurons], self.bb[0, neurons])
 
+    def repeated(self, n: int) -> _Problem:
+        """All problems, ``n`` times one after the other."""
+        return _Problem(*(np.concatenate([values] * n) for values in (self.aa, self.ab, self.bb)))
+
     def norms(self, m: Array) -> Array:
         """Norms ``s_i`` of the neurons with mixtures ``m``.
 
@@ -364,7 +371,14 @@ class _Problem:
         rows = w[:, None]
         inner = (rows @ self.aa.reshape(n_problems, n, -1)).reshape(-1, n_unknowns, n_unknowns)
         cross = (rows @ self.ab.reshape(n_problems, n, -1)).reshape(-1, n_unknowns, n_sets)
-        return -np.linalg.pinv(inner, rcond=1e-12, hermitian=True) @ cross
+        # The pseudo-inverse of symmetric matrices. Numpy's own also sorts the singular values, and
+        # takes most of the time of an iteration.
+        values, vectors = np.linalg.eigh(inner)
+        sizes = np.abs(values)
+        kept = sizes > 1e-12 * sizes.max(axis=1, keepdims=True)
+        inverse = np.where(kept, 1 / np.where(kept, values, 1.0), 0.0)
+        along = vectors.transpose(0, 2, 1) @ cross
+        return -vectors @ (inverse[:, :, None] * along)
 
     def least_sum(self) -> tuple[Array, Array]:
         """Minimise the sum of norms by iteratively reweighted least squares.

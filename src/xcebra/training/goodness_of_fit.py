@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,9 +16,10 @@ from xcebra.common.errors import InputError
 from xcebra.data.epochs import IntArray
 from xcebra.statistics.label_decoding import Decoding
 from xcebra.training.batches import Objective, Regression
-from xcebra.training.infonce import chance_level, infonce, pair_losses
+from xcebra.training.infonce import chance_level, infonce
 from xcebra.training.loop import TrainConfig
 from xcebra.training.sampling import NONE
+from xcebra.training.shift_tests import PairTest, RegressionTest, ShiftTest
 
 # Number of circular shifts. The smallest possible p-value is 1 / (N_SHIFTS + 1) = 0.005. More
 # shifts give more precise p-values and take longer.
@@ -35,21 +36,13 @@ REFUSED_LEVEL = 0.02
 # default map uses the label itself. Larger values of CLEARLY_READ make "yes" rarer; how the two
 # values were chosen is not recorded.
 LOSS_LEVEL, CLEARLY_READ = 0.05, 0.1
-# Largest number of negatives of the held-out loss. Larger values give less noisy losses and take
-# longer; not tuned.
-_MOST_NEGATIVES = 1024
-# Estimate of the information: largest number of pairs and of negatives, number of shifts that
-# measure its value by chance, and factors of the similarity that are tried. Larger numbers give
-# less noisy estimates and take longer; not tuned.
-_MOST_PAIRS, _MOST_OTHERS = 1000, 512
+# Number of shifts that measure the information by chance. More shifts give a less noisy value and
+# take longer; not tuned.
 _INFORMATION_SHIFTS = 9
-_FACTORS = 2.0 ** np.arange(-8, 2.5)
 # Differences smaller than this, in units of the temperature, have hardly any effect on the loss: a
 # hundredth (docs/method.md, "Information and effect"). Larger values report a collapse more often;
 # not tuned.
 _COLLAPSED = 0.01
-# Smallest share of unexplained variance, so that its logarithm is finite.
-_LEAST_LEFT = 1e-6
 
 
 Verdict = Literal["yes", "unclear", "no"]
@@ -200,10 +193,11 @@ def held_out_fit(
         Autocorrelation time in samples. Shifts of time pairs are at least this long.
     """
     rng = np.random.default_rng(config.seed)
+    test: ShiftTest
     if isinstance(objective, Regression):
-        test = _regression_test(objective, embedding, times)
+        test = RegressionTest(objective, embedding, times)
     else:
-        test = _pair_test(objective, embedding, times, config, slowness, rng)
+        test = PairTest.draw(objective, embedding, times, config, slowness, rng)
     true = test.losses(0)
     shortest, longest = test.shifts
     if len(true) == 0 or not np.isfinite(true).all() or longest < shortest:
@@ -329,148 +323,3 @@ def autocorrelation_time(series: NDArray[np.float64]) -> int:
     below = correlation[:, varies] < correlation[0, varies] / np.e
     firsts = np.where(below.any(axis=0), below.argmax(axis=0), n)
     return int(max(1, firsts.max()))
-
-
-class _ShiftTest(NamedTuple):
-    """Losses as a function of the shift, and the pairs that may be compared.
-
-    A circular shift separates some pairs at the end of the recording or at the border of an epoch.
-    Such pairs have a larger loss whether or not anything was learned. Therefore they are excluded
-    from both sides of the comparison.
-
-    Parameters
-    ----------
-    losses : callable
-        ``losses(shift)`` returns the loss of every pair, of shape (n_pairs,).
-    comparable : callable
-        ``comparable(shift)`` is True for the pairs to compare, of shape (n_pairs,).
-    information : callable
-        ``information(shift)`` returns the information in nats.
-    shifts : tuple of int
-        Shortest and longest shift.
-    chance : float
-        The chance level of the loss.
-    """
-
-    losses: Callable[[int], NDArray[np.float64]]
-    comparable: Callable[[int], NDArray[np.bool_]]
-    information: Callable[[int], float]
-    shifts: tuple[int, int]
-    chance: float
-
-
-def _pair_test(
-    objective: Objective,
-    embedding: Tensor,
-    times: IntArray,
-    config: TrainConfig,
-    slowness: int,
-    rng: np.random.Generator,
-) -> _ShiftTest:
-    n = len(times)
-    z = embedding[:, objective.block]
-    positive = objective.pairs.positives(times, rng)
-    rows = np.flatnonzero(positive != NONE)
-    partners = np.searchsorted(times, positive[rows])
-    candidates = np.flatnonzero(objective.pairs.takes_part(times))
-    if len(rows) == 0 or len(candidates) == 0:
-        return _ShiftTest(
-            lambda _: np.empty(0), lambda _: np.empty(0, bool), lambda _: 0.0, (1, 0), math.nan
-        )
-    negatives = rng.permutation(candidates)[:_MOST_NEGATIVES]
-    prepared = pair_losses(
-        z,
-        z[torch.from_numpy(negatives)],
-        similarity=config.similarity,
-        temperature=config.temperature,
-        include_positive=config.include_positive,
-    )
-    by_label = objective.name != "time"
-
-    def losses(shift: int) -> NDArray[np.float64]:
-        x = (rows + shift) % n if by_label else rows
-        y = (partners + shift) % n
-        return prepared(torch.from_numpy(x), z[torch.from_numpy(y)]).double().numpy()
-
-    subset = np.random.default_rng(config.seed).permutation(len(rows))[:_MOST_PAIRS]
-    others = z[torch.from_numpy(negatives[:_MOST_OTHERS])]
-
-    def information(shift: int) -> float:
-        x = (rows[subset] + shift) % n if by_label else rows[subset]
-        y = (partners[subset] + shift) % n
-        return _information(z[torch.from_numpy(x)], z[torch.from_numpy(y)], others, config)
-
-    stretch = np.concatenate([[0], np.cumsum(np.diff(times) > 1)])
-
-    def together(shift: int) -> NDArray[np.bool_]:
-        """Whether both samples of a pair are in the same uninterrupted stretch."""
-        x, y = rows + shift, partners + shift
-        return (stretch[x % n] == stretch[y % n]) & (x // n == y // n)
-
-    unshifted = together(0)
-    apart = unshifted & (np.abs(partners - rows) > 3 * slowness)
-
-    def comparable(shift: int) -> NDArray[np.bool_]:
-        if not by_label:
-            return np.ones(len(rows), dtype=bool)
-        return (together(shift) == unshifted) | apart
-
-    shifts = (1, n - 1)
-    if not by_label:
-        # Shorter shifts, or shifts by nearly the whole length, could move positives closer to their
-        # references.
-        shortest = int(np.clip(slowness, 1, n // 4))
-        shifts = (shortest, n - shortest - 2 * int(np.abs(partners - rows).max()))
-    chance = chance_level(len(negatives), config.include_positive)
-    return _ShiftTest(losses, comparable, information, shifts, chance)
-
-
-def _information(
-    reference: Tensor, positive: Tensor, negative: Tensor, config: TrainConfig
-) -> float:
-    """A lower bound of the information that references and positives share, in nats.
-
-    It is the bound of Donsker and Varadhan. The similarity is multiplied by the factor that gives
-    the largest bound, so that an overconfident embedding has no disadvantage. The bound is zero if
-    there is no information.
-
-    Parameters
-    ----------
-    reference, positive : Tensor of shape (n_pairs, n_latents)
-    negative : Tensor of shape (n_negatives, n_latents)
-    config : TrainConfig
-    """
-    if config.similarity == "euclidean":
-        matched = -(reference - positive).square().sum(dim=1)
-        others = -torch.cdist(reference, negative).square()
-    else:
-        reference, positive, negative = (
-            torch.nn.functional.normalize(z, dim=1) for z in (reference, positive, negative)
-        )
-        matched, others = (reference * positive).sum(dim=1), reference @ negative.T
-    bounds = []
-    for factor in (_FACTORS / config.temperature).tolist():
-        partition = torch.logsumexp(factor * others, dim=1) - math.log(len(negative))
-        bounds.append(float((factor * matched - partition).mean()))
-    return max(0.0, *bounds)
-
-
-def _regression_test(objective: Regression, embedding: Tensor, times: IntArray) -> _ShiftTest:
-    z = embedding[:, objective.block].double().numpy()
-    n = len(z)
-    known = np.flatnonzero(objective.valid[times])
-    target = objective.target[times[known]]
-
-    def losses(shift: int) -> NDArray[np.float64]:
-        return np.square(z[(known + shift) % n] - target).mean(axis=1)
-
-    def comparable(shift: int) -> NDArray[np.bool_]:
-        """True in the longer of the two uninterrupted pieces that a circular shift makes."""
-        return known + shift < n if shift <= n // 2 else known + shift >= n
-
-    def information(shift: int) -> float:
-        """Information of Gaussian variables with this share of unexplained variance."""
-        unexplained = float(losses(shift)[comparable(shift)].mean())
-        return max(0.0, -0.5 * math.log(max(unexplained, _LEAST_LEFT)))
-
-    return _ShiftTest(losses, comparable, information, (1, n - 1), 1.0)

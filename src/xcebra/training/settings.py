@@ -219,64 +219,81 @@ def resolve_blocks(
         Called if ``time_dims`` is None. It returns the number of latents that the neurons share
         beyond the labels. Without it, the number is 4.
     """
-    problems: list[str] = []
-    label_dims = params["label_dims"]
-    widths = {label.name: label.width for label in labels}
     regression = params["objective"] == "regression"
-    if regression:
-        widths = {label.name: label.points.shape[1] for label in labels}
-    order = list(widths)
-    if isinstance(label_dims, Mapping):
-        dims = named(problems, "label_dims", label_dims, order, None)
-        dims = {name: widths[name] if dim is None else dim for name, dim in dims.items()}
-        order = [str(name) for name in label_dims if str(name) in widths]
-        order += [name for name in widths if name not in order]
-    else:
-        if label_dims is not None and not labels:
-            text = f"label_dims={label_dims!r} needs labels: give y, or leave label_dims out"
-            problems.append(Problem(text, "label_dims"))
-        if label_dims is not None and len(labels) > 1:
-            text = (
-                f"label_dims={label_dims!r} does not say which of the labels {order} it is for; "
-                f"give a mapping, for instance {dict(widths)}"
-            )
-            problems.append(Problem(text, "label_dims"))
-        dims = {name: widths[name] if label_dims is None else label_dims for name in order}
-    for name, dim in dims.items():
-        number(problems, f"label_dims[{name!r}]", dim, least=1, whole=True)
-    raise_if(problems)
-    total = sum(dims.values())
+    widths = {label.name: label.points.shape[1] if regression else label.width for label in labels}
+    dims = _label_dims(params["label_dims"], widths)
+    n_label = sum(dims.values())
     time_dims = params["time_dims"]
     if regression:
-        for name, dim in dims.items():
-            if dim != widths[name]:
-                problems.append(
-                    f"label_dims[{name!r}] is {dim}, but regression has one output per label "
-                    f"column, {widths[name]}; leave label_dims out"
-                )
-        if time_dims:
-            problems.append(f"time_dims must be 0 for regression, got {time_dims}")
-        if not labels:
-            problems.append("objective='regression' needs labels: give y")
+        _check_regression(dims, widths, time_dims)
         time_dims = 0
     elif time_dims is None:
         usual = _DEFAULT_TIME_DIMS if shared is None else shared()
-        time_dims = max(0 if labels else 1, min(usual, n_neurons - total))
-    if not labels and time_dims == 0 and not regression:
+        time_dims = max(0 if labels else 1, min(usual, n_neurons - n_label))
+    problems: list[str] = []
+    if not labels and time_dims == 0:
         problems.append("there is nothing to learn: give labels (y) or time_dims of 1 or more")
-    if total + time_dims > n_neurons:
+    if n_label + time_dims > n_neurons:
         problems.append(
-            f"label_dims and time_dims ask for {total} + {time_dims} latents, but {n_neurons} "
+            f"label_dims and time_dims ask for {n_label} + {time_dims} latents, but {n_neurons} "
             "neurons cannot identify more latents than there are neurons; ask for fewer"
         )
     raise_if(problems)
     blocks, start = {}, 0
-    for name in order:
-        blocks[name] = slice(start, start + dims[name])
-        start += dims[name]
-    if time_dims:
-        blocks["time"] = slice(start, start + time_dims)
+    for name, dim in [*dims.items(), *([("time", time_dims)] if time_dims else [])]:
+        blocks[name] = slice(start, start + dim)
+        start += dim
     return blocks
+
+
+def _label_dims(label_dims: Any, widths: Mapping[str, int]) -> dict[str, int]:
+    """Number of latents of each label, in the order of the blocks.
+
+    Parameters
+    ----------
+    label_dims : int, mapping or None
+        As given to the estimator.
+    widths : mapping of str to int
+        Default number of latents of each label.
+    """
+    problems: list[str] = []
+    if isinstance(label_dims, Mapping):
+        given = named(problems, "label_dims", label_dims, list(widths), None)
+        first = [str(name) for name in label_dims if str(name) in widths]
+        order = [*first, *(name for name in widths if name not in first)]
+        dims = {name: widths[name] if given[name] is None else given[name] for name in order}
+    else:
+        if label_dims is not None and not widths:
+            text = f"label_dims={label_dims!r} needs labels: give y, or leave label_dims out"
+            problems.append(Problem(text, "label_dims"))
+        if label_dims is not None and len(widths) > 1:
+            text = (
+                f"label_dims={label_dims!r} does not say which of the labels {list(widths)} it is "
+                f"for; give a mapping, for instance {dict(widths)}"
+            )
+            problems.append(Problem(text, "label_dims"))
+        dims = {name: width if label_dims is None else label_dims for name, width in widths.items()}
+    for name, dim in dims.items():
+        number(problems, f"label_dims[{name!r}]", dim, least=1, whole=True)
+    raise_if(problems)
+    return dims
+
+
+def _check_regression(
+    dims: Mapping[str, int], widths: Mapping[str, int], time_dims: int | None
+) -> None:
+    """Raise an error unless there is one output for each label column and no time block."""
+    problems: list[str] = [
+        f"label_dims[{name!r}] is {dim}, but regression has one output per label column, "
+        f"{widths[name]}; leave label_dims out"
+        for name, dim in dims.items()
+        if dim != widths[name]
+    ]
+    if time_dims:
+        problems.append(f"time_dims must be 0 for regression, got {time_dims}")
+    if not widths:
+        problems.append("objective='regression' needs labels: give y")
+    raise_if(problems)
 
 
 def split_epochs(epochs: Epochs, offset: int, window: int = 1) -> tuple[Epochs, Epochs | None]:
