@@ -37,7 +37,7 @@ ORDER = {"check_methods_sample_order_invariance": "nine digits are more than sin
 
 @pytest.fixture(scope="module")
 def rec():
-    return xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=4000, seed=7)
+    return xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=2000, seed=7)
 
 
 @pytest.fixture(scope="module")
@@ -408,8 +408,8 @@ def relative(found, expected):
 @pytest.fixture(scope="module")
 def trained():
     """Long enough for every neuron to have its place."""
-    rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=6000, seed=114)
-    model = quick(steps=150, batch_size=256).fit(rec.neural, rec.labels["z2"])
+    rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=4000, seed=114)
+    model = quick(steps=100, batch_size=256).fit(rec.neural, rec.labels["z2"])
     return rec, model
 
 

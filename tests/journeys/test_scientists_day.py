@@ -472,7 +472,8 @@ def test_a_large_run_makes_a_page_that_opens_at_once(tmp_path, opened):
     x = rng.normal(size=(20_000, 400)).astype(np.float32)
     xy = np.cumsum(rng.normal(size=(20_000, 2)), axis=0)
     rec = xcebra.Recording(x, {"position": xy})
-    model = xcebra.XCEBRA(4, 10, steps=2, random_state=0, progress=False).fit(rec, label="position")
+    model = xcebra.XCEBRA(4, 10, steps=2, batch_size=64, random_state=0, progress=False)
+    model.fit(x[:1000], {"position": xy[:1000]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnlearnedLabelWarning)
         path = write_report(tmp_path / "large.html", model, model.attribute(rec), recording=rec)

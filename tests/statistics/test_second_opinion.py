@@ -414,7 +414,7 @@ def test_a_map_without_opinions_has_no_section():
 @pytest.fixture(scope="module")
 def fitted():
     rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=2000)
-    model = xcebra.XCEBRA(time_dims=2, steps=150, random_state=0, progress=False)
+    model = xcebra.XCEBRA(time_dims=2, steps=100, batch_size=256, random_state=0, progress=False)
     return rec, model.fit(rec, label="z2")
 
 

@@ -21,6 +21,7 @@ from xcebra.caveats import InterruptedFitWarning, MissingLabelWarning
 from xcebra.common.interrupts import deferred_interrupt
 from xcebra.common.tensor_file import read_tensors
 from xcebra.training.plan import make_plan
+from xcebra.training.settings import RECIPES
 
 SETTINGS = {"time_dims": 2, "steps": 240, "batch_size": 128, "random_state": 0}
 
@@ -52,6 +53,15 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_decoders():
+    """These tests are about the encoder; its decoders are trained for a moment only."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, recipe in RECIPES.items():
+            patch.setitem(RECIPES, name, replace(recipe, decoder_steps=40))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -22,12 +22,12 @@ LAGS = {2: (-1, 0), 5: (-2, -1, 0, 1, 2), 10: (-5, -4, -3, -2, -1, 0, 1, 2, 3, 4
 
 @pytest.fixture(scope="module")
 def rec():
-    return xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=4000, noise=0.2, seed=302)
+    return xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=2500, noise=0.2, seed=302)
 
 
 @pytest.fixture(scope="module")
 def fitted(rec):
-    model = XCEBRA(2, 2, window=5, steps=60, random_state=0, progress=False)
+    model = XCEBRA(2, 2, window=5, steps=60, batch_size=256, random_state=0, progress=False)
     return model.fit(rec.neural, rec.labels["z2"])
 
 
@@ -239,7 +239,9 @@ def test_maps_of_derivatives_are_those_of_autograd_over_neurons_and_lags(rec, fi
 
 def test_windows_of_ten_with_blocks_of_unit_norm(rec):
     """Each block loses a direction, the radial one; its inverse must not explode."""
-    model = XCEBRA(3, 3, window=10, distance="cosine", steps=60, random_state=0, progress=False)
+    model = XCEBRA(
+        3, 3, window=10, distance="cosine", steps=60, batch_size=256, random_state=0, progress=False
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", XcebraWarning)
         model.fit(rec.neural, rec.labels["z2"])
@@ -313,7 +315,7 @@ def test_neurons_that_lead_the_label_are_found_at_their_lag():
     label = np.sin(np.cumsum(0.4 * rng.standard_normal(6003)))
     x = rng.standard_normal((6000, 8))
     x[:, :3] += 3 * label[3:, None]
-    model = XCEBRA(1, 0, window=9, steps=150, random_state=0, progress=False)
+    model = XCEBRA(1, 0, window=9, steps=150, batch_size=256, random_state=0, progress=False)
     model.fit(x, label[:6000])
     assert model.goodness_of_fit_["label"].learned
     amap = model.attribute(x, method="gradient", every=5)
@@ -325,7 +327,9 @@ def test_neurons_that_lead_the_label_are_found_at_their_lag():
 def test_a_tested_map_and_its_page_of_a_model_with_a_window(rec, tmp_path, monkeypatch):
     monkeypatch.setattr("xcebra.statistics.significance.N_SHIFTS", 19)
     data = Recording(rec.neural, rec.labels, ground_truth=rec.ground_truth)
-    model = XCEBRA(2, 2, window=4, steps=60, random_state=0, progress=False).fit(data, label="z2")
+    model = XCEBRA(2, 2, window=4, steps=60, batch_size=256, random_state=0, progress=False).fit(
+        data, label="z2"
+    )
     amap = model.attribute(data, test=True, every=4)
     truth = rec.ground_truth["z2"]
     assert amap.significant("z2")[truth].mean() > 0.8
