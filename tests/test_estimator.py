@@ -81,7 +81,7 @@ def test_clone_pipeline_grid_search_and_set_output(rec):
     model = quick(steps=10)
     assert clone(model).get_params() == model.get_params()
     pipeline = make_pipeline(StandardScaler(), model)
-    assert pipeline.fit_transform(rec.neural, rec.labels["z2"]).shape == (4000, 4)
+    assert pipeline.fit_transform(rec.neural, rec.labels["z2"]).shape == (2000, 4)
     search = GridSearchCV(quick(steps=10), {"time_dims": [1, 2]}, cv=2)
     search.fit(rec.neural, rec.labels["z2"])
     assert np.isfinite(search.best_score_)
@@ -196,7 +196,7 @@ def test_fitting_leaves_torch_and_numpy_as_they_were(rec):
 
 
 def test_silent_neurons_pass_with_one_warning_and_score_exactly_zero(rec):
-    neural = np.column_stack([np.full(4000, 3.0), rec.neural, np.full(4000, 0.1)])
+    neural = np.column_stack([np.full(2000, 3.0), rec.neural, np.full(2000, 0.1)])
     with pytest.warns(SilentNeuronWarning, match=r"2 of 52 neurons never change \(neurons 0, 51\)"):
         model = quick().fit(neural, rec.labels["z2"])
     for method in ("inverted-gradient", "gradient"):
@@ -217,7 +217,7 @@ def test_an_adjusting_default_batch_and_a_short_recording():
 def test_missing_labels_are_counted_and_left_out(rec):
     label = rec.labels["z2"].copy()
     label[100:400] = np.nan
-    with pytest.warns(MissingLabelWarning, match=r"missing .* at 300 of 4000 samples"):
+    with pytest.warns(MissingLabelWarning, match=r"missing .* at 300 of 2000 samples"):
         model = quick().fit(rec.neural, label)
     assert np.isfinite(model.transform(rec.neural)).all()
     assert np.isfinite(model.score(rec.neural, label))
@@ -235,7 +235,7 @@ def test_discrete_and_circular_labels(rec):
     assert np.isfinite(found)
     assert np.isfinite(model.score(rec.neural, {"angle": angle, "side": side}))
     with pytest.raises(ValueError, match=r"classes \['up'\] that the fit did not see"):
-        model.score(rec.neural, {"side": np.full(4000, "up")})
+        model.score(rec.neural, {"side": np.full(2000, "up")})
 
 
 def test_integer_labels_warn_what_was_assumed(rec):
@@ -365,11 +365,11 @@ def test_the_wrong_number_of_neurons_is_refused_later_too(rec, fitted):
     with pytest.raises(ValueError, match="49 features"):
         fitted.transform(rec.neural[:, :49])
     with pytest.raises(ValueError, match="NaN at time 2"):
-        fitted.transform(np.where(np.arange(4000)[:, None] == 2, np.nan, rec.neural))
+        fitted.transform(np.where(np.arange(2000)[:, None] == 2, np.nan, rec.neural))
 
 
 def test_short_epochs_are_dropped_with_one_counted_warning(rec):
-    epochs = [(0, 3000), (3000, 3003), (3010, 3012)]
+    epochs = [(0, 1500), (1500, 1503), (1510, 1512)]
     with pytest.warns(ShortRecordingWarning, match="2 of 3 epochs are no longer than") as caught:
         quick(time_offset=4, steps=2).fit(rec.neural, rec.labels["z2"], epochs=epochs)
     assert len(caught) == 1
@@ -408,8 +408,8 @@ def relative(found, expected):
 @pytest.fixture(scope="module")
 def trained():
     """Long enough for every neuron to have its place."""
-    rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=4000, seed=114)
-    model = quick(steps=100, batch_size=256).fit(rec.neural, rec.labels["z2"])
+    rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=6000, seed=114)
+    model = quick(steps=150, batch_size=256).fit(rec.neural, rec.labels["z2"])
     return rec, model
 
 

@@ -22,7 +22,7 @@ LAGS = {2: (-1, 0), 5: (-2, -1, 0, 1, 2), 10: (-5, -4, -3, -2, -1, 0, 1, 2, 3, 4
 
 @pytest.fixture(scope="module")
 def rec():
-    return xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=2500, noise=0.2, seed=302)
+    return xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=4000, noise=0.2, seed=302)
 
 
 @pytest.fixture(scope="module")
