@@ -5,7 +5,17 @@ import re
 
 import pytest
 
-from studies import default_map, dimensions, gate, inverse, penalty, significance, windows
+from studies import (
+    default_map,
+    dimensions,
+    gate,
+    inverse,
+    neighbours,
+    penalty,
+    seeds,
+    significance,
+    windows,
+)
 from studies.study import RESULTS
 from xcebra.sweep import RowFile
 
@@ -15,6 +25,9 @@ STUDIES = {
     "significance": significance,
     "inverse": inverse,
     "windows": windows,
+    "default_map": default_map,
+    "seeds": seeds,
+    "neighbours": neighbours,
 }
 
 

@@ -86,7 +86,7 @@ def test_the_length_of_unit_blocks_is_not_taken_for_a_weak_direction():
 def test_copies_of_a_neuron_are_told_by_all_methods_but_the_decoder_s(fitted):
     rec, _ = fitted
     twice = np.column_stack([rec.neural, 3 * rec.neural[:, 7] + 1])
-    model = XCEBRA(2, 2, steps=5, batch_size=64, random_state=0, progress=False)
+    model = XCEBRA(2, 2, steps=20, batch_size=256, random_state=0, progress=False)
     model.fit(twice, rec.labels["z2"])
     with pytest.warns(DuplicateNeuronWarning, match=r"neurons 7 and 50 are nearly the same"):
         model.attribute(twice[:1000], method="gradient")

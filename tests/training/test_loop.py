@@ -28,9 +28,13 @@ SETTINGS = {"time_dims": 2, "steps": 240, "batch_size": 128, "random_state": 0}
 # A fit in a process of its own, which writes its checkpoint after every step.
 SCRIPT = """
 import json, sys, warnings
+from dataclasses import replace
 import torch, xcebra, xcebra.training.loop
+from xcebra.training.settings import RECIPES
 torch.set_num_threads(1)
 xcebra.training.loop._CHECKPOINT_SECONDS = -1.0
+for name, recipe in RECIPES.items():
+    RECIPES[name] = replace(recipe, decoder_steps=40)
 rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=2000)
 model = xcebra.XCEBRA(**json.loads(sys.argv[2]))
 with warnings.catch_warnings(record=True) as caught:
