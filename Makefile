@@ -25,7 +25,9 @@ test-docs: .venv/.test
 
 coverage: export OMP_NUM_THREADS = 1
 coverage: .venv/.test
-	$(PYTHON) -m coverage run -m pytest
+	$(PYTHON) -m coverage erase
+	$(PYTHON) -m coverage run -m pytest -n $(JOBS) --dist loadfile
+	$(PYTHON) -m coverage combine --quiet
 	$(PYTHON) -m coverage report --skip-covered --sort=cover
 
 slow: .venv/.test

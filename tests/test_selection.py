@@ -137,7 +137,7 @@ def test_the_fewest_latents_within_one_standard_error_of_the_best(found, sizes, 
 
 def test_a_search_finds_the_width_of_what_no_label_explains(tmp_path):
     rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=2000, seed=120)
-    given = {"label": "z2", "time_dims": (1, 2), "seeds": 2, "jobs": 1, "folder": tmp_path}
+    given = {"label": "z2", "time_dims": (1, 2), "seeds": 2, "jobs": 2, "folder": tmp_path}
     choice = select_dimensions(rec, **given, steps=120, batch_size=256)
     assert choice.time_dims == 2
     assert choice.label_dims is None

@@ -129,7 +129,7 @@ def test_rates_of_false_and_missed_connections():
 
 
 def test_a_search_for_dimensions_is_told_with_its_agreement(tmp_path):
-    small = {"n_steps": 1000, "candidates": (3,), "seeds": 2, "steps": 5, "jobs": 1}
+    small = {"n_steps": 1000, "candidates": (3,), "seeds": 2, "steps": 5, "jobs": 2}
     choice = dimensions.search(300, tmp_path, **small)
     assert choice.candidates == ((3, 3),)
     written = (tmp_path / "rows.jsonl").read_bytes()
