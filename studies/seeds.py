@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from studies.study import run
-from xcebra.attribution.crossed_map import fit_mixtures, signed_root
+from xcebra.attribution.crossed_map import signed_root
+from xcebra.attribution.crossed_mixtures import fit_crossed_mixtures
 from xcebra.caveats import XcebraWarning
 from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
-from xcebra.networks.crossed_decoder import fit_crossed_decoder, known_times
+from xcebra.networks.crossed_fit import fit_crossed_decoder, known_times
 from xcebra.reproduce.real.data import RECORDINGS
 from xcebra.reproduce.real.truth import RealCase, build
 from xcebra.sweep import Row
@@ -100,7 +101,7 @@ def _fit_decoders_again(model: XCEBRA, recording: Recording, name: str, seed: in
     )
     source = model._source(labelled, {label.name: label for label in plan.labels})
     times = known_times(labelled.epochs, plan.labels, labelled.n_times)
-    model.mixture_ = fit_mixtures(source, times)
+    model.mixture_ = fit_crossed_mixtures(source, times)
 
 
 def answer(rows: Sequence[Row]) -> str:

@@ -7,7 +7,8 @@ import pytest
 import sklearn.metrics
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from xcebra.attribution.attribution_map import AttributionMap, Steps
+from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.steps import Steps
 from xcebra.metrics import accuracy, auroc, average_precision, gap, r_squared, roc_curve
 
 BLOCKS = {"c": slice(0, 2), "d": slice(2, 5)}
@@ -136,7 +137,7 @@ def test_each_step_is_measured_as_the_map_of_that_step(
             found, expected = np.array(found), np.array(expected).T
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
         with monkeypatch.context() as small:
-            small.setattr("xcebra.attribution.attribution_map._ENTRIES_AT_ONCE", 100)
+            small.setattr("xcebra.attribution.steps._ENTRIES_AT_ONCE", 100)
             again = measure(amap, TRUTH, each_step=True, **options)
         assert np.array_equal(again, found)
 

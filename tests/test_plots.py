@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from xcebra import plots
-from xcebra.attribution.attribution_map import AttributionMap, Steps
+from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.steps import Steps
 from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 BLOCKS = {"position": slice(0, 2), "time": slice(2, 3)}
@@ -258,7 +259,10 @@ def test_a_map_draws_each_kind_of_picture():
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: make().plot("pie"), "kind must be 'map', 'bars' or 'time', got 'pie'"),
+        (
+            lambda: make().plot("pie"),
+            "kind must be 'map', 'bars', 'time', 'neurons' or 'groups', got 'pie'",
+        ),
         (lambda: make().plot("bars", block="z"), r"block must be one of \['position', 'time'\]"),
         (lambda: make().plot("time", block="z"), r"block must be one of \['position', 'time'\]"),
         (lambda: make().plot(truth=TRUTH), "truth must be a mapping from the names of factors"),

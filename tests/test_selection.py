@@ -138,7 +138,7 @@ def test_the_fewest_latents_within_one_standard_error_of_the_best(found, sizes, 
 def test_a_search_finds_the_width_of_what_no_label_explains(tmp_path):
     rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=2000, seed=120)
     given = {"label": "z2", "time_dims": (1, 2), "seeds": 2, "jobs": 2, "folder": tmp_path}
-    choice = select_dimensions(rec, **given, steps=120, batch_size=256)
+    choice = select_dimensions(rec, **given, steps=60, batch_size=256)
     assert choice.time_dims == 2
     assert choice.label_dims is None
     assert choice.mean.argmax() == 1
@@ -147,7 +147,7 @@ def test_a_search_finds_the_width_of_what_no_label_explains(tmp_path):
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2"]
     plt.close(ax.figure)
     rows = (tmp_path / "rows.jsonl").read_text()
-    again = select_dimensions(rec, **given, steps=120, batch_size=256)
+    again = select_dimensions(rec, **given, steps=60, batch_size=256)
     np.testing.assert_array_equal(again.consistency, choice.consistency)
     assert (tmp_path / "rows.jsonl").read_text() == rows
 

@@ -3,9 +3,13 @@
 import json
 import re
 
+import numpy as np
 import pytest
 
 from studies import (
+    amount_of_data,
+    beside_nemos,
+    bins,
     default_map,
     dimensions,
     gate,
@@ -17,6 +21,7 @@ from studies import (
     windows,
 )
 from studies.study import RESULTS
+from xcebra.data.recording import Recording
 from xcebra.sweep import RowFile
 
 STUDIES = {
@@ -28,6 +33,8 @@ STUDIES = {
     "default_map": default_map,
     "seeds": seeds,
     "neighbours": neighbours,
+    "amount_of_data": amount_of_data,
+    "beside_nemos": beside_nemos,
 }
 
 
@@ -36,7 +43,7 @@ def row(item, found):
 
 
 def test_a_weight_that_is_found_is_told_beside_the_grid():
-    items = [penalty.Fit(4, 300, weight, n_steps=3000, steps=40) for weight in ("auto", "0.05")]
+    items = [penalty.Fit(4, 300, weight, n_steps=1500, steps=40) for weight in ("auto", "0.05")]
     found = [penalty.measure(item) for item in items]
     assert found[0]["weight"] == found[0]["path"][-1] != 0.05 == found[1]["weight"]
     assert all(0.5 < score <= 1 for pair in found[0]["auroc"].values() for score in pair)
@@ -47,7 +54,7 @@ def test_a_weight_that_is_found_is_told_beside_the_grid():
     assert f"Weights found: {found[0]['weight']:.3f} to {found[0]['weight']:.3f}." in told
 
 
-def test_an_unrelated_label_is_kept_out_and_its_own_let_in():
+def test_an_unrelated_label_is_kept_out_and_its_own_let_in(short_decoders):
     items = [gate.Fit(300, related, n_steps=4000, steps=100) for related in (False, True)]
     found = [gate.measure(item) for item in items]
     assert [each["learned"] for each in found] == [False, True]
@@ -72,7 +79,7 @@ def test_speed_cells_are_told_by_how_much_of_the_time_they_fire():
 
 
 def test_windows_are_told_side_by_side():
-    items = [windows.Fit(300, size, n_cells=6, n_steps=3000, steps=15) for size in (1, 5)]
+    items = [windows.Fit(300, size, n_cells=4, n_steps=1000, steps=5) for size in (1, 5)]
     found = [windows.measure(item) for item in items]
     assert 0.05 < found[0]["spikes"] == found[1]["spikes"] < 0.15
     told = windows.answer([row(item, each) for item, each in zip(items, found, strict=True)])
@@ -84,7 +91,7 @@ def test_windows_are_told_side_by_side():
 
 
 def test_the_default_map_is_told_beside_the_former_one(monkeypatch):
-    monkeypatch.setattr("xcebra.statistics.significance.N_SHIFTS", 19)
+    monkeypatch.setattr("xcebra.statistics.block_gains.N_SHIFTS", 19)
     items = [
         default_map.Fit("correlated 0.7", 300, correlation=0.7, n_steps=2000, steps=60),
         default_map.Fit("Table 2, d = 4", 300, 2, 2, "z1", n_steps=2000, steps=60),
@@ -104,7 +111,7 @@ def test_the_default_map_is_told_beside_the_former_one(monkeypatch):
 
 
 def test_connections_are_counted_by_both_routes(monkeypatch):
-    monkeypatch.setattr("xcebra.statistics.significance.N_SHIFTS", 19)
+    monkeypatch.setattr("xcebra.statistics.block_gains.N_SHIFTS", 19)
     item = significance.Fit(300, 0.0, refits=1, n_steps=4000, steps=100)
     found = significance.measure(item)
     for route in significance.ROUTES:
@@ -138,6 +145,28 @@ def test_a_search_for_dimensions_is_told_with_its_agreement(tmp_path):
     assert dimensions.answer({300: again}) == dimensions.answer({300: choice})
     assert f"| 300 | {choice.label_dims} | {choice.time_dims} |" in dimensions.answer({300: choice})
     assert dimensions.table(choice).splitlines()[-1] == f"| 3 | {choice.mean[0]:.3f} |"
+
+
+def test_parts_of_a_recording_are_cut_out_with_their_epochs():
+    rng = np.random.default_rng(0)
+    whole = Recording(
+        rng.normal(size=(3000, 4)),
+        {"heading": np.arange(3000.0)},
+        [(0, 1000), (1200, 3000)],
+        time=np.arange(3000) * 0.05,
+    )
+    item = amount_of_data.Part(amount_of_data.HEADING, 1.0, None, 0)
+    part = amount_of_data._part(whole, item, np.array([1, 3]), 50.0)
+    assert part.n_times == 1200
+    assert part.labels["heading"][0, 0] == 600
+    assert part.epochs.pairs() == [(0, 400), (600, 1200)]
+    np.testing.assert_array_equal(part.neural, whole.neural[600:1800, [1, 3]])
+
+
+def test_bins_are_told_from_the_committed_rows_of_the_benchmark():
+    told = bins.answer(bins.read_rows())
+    assert told + "\n" == (RESULTS / "bins.md").read_text()
+    assert "| head direction, heading | 50 | 3 yes |" in told
 
 
 @pytest.mark.parametrize("name", STUDIES)

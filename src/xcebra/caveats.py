@@ -36,6 +36,10 @@ class LabelKindWarning(XcebraWarning):
     """The kind of a label was guessed from its values."""
 
 
+class LabelScaleWarning(XcebraWarning):
+    """The columns of one label have very different scales, so that one of them hardly counts."""
+
+
 class InterruptedFitWarning(XcebraWarning):
     """Training was stopped by the user; the model keeps what it has learned."""
 

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from xcebra.attribution import crossed_map
 from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.attribution.connections import block_connections, tested_samples
-from xcebra.attribution.crossed_map import Source, make_crossed_map
+from xcebra.attribution.crossed_map import make_crossed_map
+from xcebra.attribution.crossed_source import Source
 from xcebra.attribution.engine import make_map, view_of_model
+from xcebra.attribution.fitting import FITTED, fit_networks
 from xcebra.attribution.label_axes import (
     fit_mixtures,
-    fit_readouts,
     label_axes,
     reader,
     sparse_axes,
@@ -43,38 +43,26 @@ from xcebra.common.choices import (
     Units,
 )
 from xcebra.common.errors import InputError, Problem
-from xcebra.common.progress import watched
+from xcebra.common.progress import phase, watched
 from xcebra.common.rendering import fit_html
+from xcebra.data.label_selection import chosen_labels, which_labels, with_controls
 from xcebra.data.labels import Label, delayed, make_label
 from xcebra.data.recording import Recording, as_labels
 from xcebra.io.model_file import plain, read_model, write_model
 from xcebra.metrics import r_squared
-from xcebra.networks.crossed_decoder import fit_crossed_decoder, known_times
-from xcebra.networks.decoder import fit_decoder
 from xcebra.networks.encoder import Encoder, embed
-from xcebra.networks.left_over import find_left_over
-from xcebra.statistics.label_decoding import decode
 from xcebra.statistics.second_opinion import opposed, second_opinions
 from xcebra.statistics.significance import Connections, merged
 from xcebra.training import settings
 from xcebra.training.batches import Objective
 from xcebra.training.goodness_of_fit import (
-    GoodnessOfFit,
-    autocorrelation_time,
-    held_out_fit,
     margin,
-    training_fit,
-    with_decoding,
 )
-from xcebra.training.loop import train
-from xcebra.training.plan import Plan, make_plan
+from xcebra.training.plan import make_plan
 from xcebra.training.sampling import TimeOffset
 
 # Points of the embedding that are decoded at once. It changes speed and memory, not the result.
 _ROWS_AT_ONCE = 16_384
-# Batch size of each crossed decoder. The two together see as many samples per step as the decoder
-# of the embedding does.
-_CROSSED_BATCH = 512
 
 
 class XCEBRA(TransformerMixin, BaseEstimator):
@@ -163,7 +151,13 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         Linear map from each label's block to the label.
     mixture_ : dict of str to Mixture
         For each label, the mixture with the time block that the sparse basis undoes.
+    controls_ : tuple of str
+        Labels that were controlled for.
     neuron_names_ : tuple of str
+    units_ : dict of str to ndarray of shape (n_neurons,)
+        What the recording says of each neuron, such as its area.
+    label_info_ : dict of str to LabelInfo
+        What the recording says of each label.
     n_features_in_ : int
         Number of neurons.
     feature_names_in_ : ndarray of str
@@ -227,6 +221,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         y: Any = None,
         *,
         label: str | Iterable[str] | None = None,
+        control: Any = None,
         epochs: Iterable[tuple[int, int]] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         callback: Callable[[int, Encoder], None] | None = None,
@@ -240,6 +235,11 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             One label, several by name, or None to learn from time alone.
         label : str or iterable of str, optional
             Labels of the Recording to use.
+        control : str, iterable of str, or mapping, optional
+            Labels that the neurons may follow and that you do not ask about, such as speed if you
+            ask about position: names of labels of the Recording or of ``y``, or a mapping from
+            names to data. They are learned and regressed along with the others. What a label adds
+            is then what it adds beyond them.
         epochs : list of (start, stop), optional
             Uninterrupted stretches of time, as sample indices.
         checkpoint : path, optional
@@ -268,71 +268,30 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                     f"checkpoint={str(checkpoint)!r}: there is no folder "
                     f"{str(Path(checkpoint).parent)!r}; make it first"
                 )
+        y, label, controls = with_controls(X, y, label, control)
         recording = self._recording(X, y, label, epochs, reset=True)
-        plan = make_plan(recording, params)
-        decided = plan.decisions
-        encoder = Encoder(
-            plan.inputs,
-            decided.n_latents,
-            limit=decided.recipe.limit,
-            window=decided.window,
-            unit_blocks=decided.unit_blocks,
-            generator=torch.Generator().manual_seed(decided.train.seed),
-        ).to(device)
+        with phase("plan"):
+            plan = make_plan(recording, params, controls)
         progress = watched() if self.progress is None else bool(self.progress)
-        history = train(
-            encoder,
+        fitted = fit_networks(
             recording,
-            plan.training,
-            plan.objectives(plan.training),
-            decided.train,
+            plan,
             device=device,
             progress=progress,
             checkpoint=None if checkpoint is None else Path(checkpoint),
-            fingerprint="" if checkpoint is None else plan.fingerprint(recording),
             callback=callback,
         )
-        learn, stop_by, _ = plan.decoder_epochs()
-        decoder = fit_decoder(
-            encoder, plan.inputs, recording, learn, stop_by, decided.decoder, progress=progress
-        )
-        if decided.train.find_weight:
-            # The weight at the end of the search is the weight of this fit.
-            weight = float(history["weight"][-1])
-            decided = replace(decided, train=replace(decided.train, jacobian_weight=weight))
-        self.decisions_ = decided
-        self.encoder_ = encoder
-        self.history_ = history
-        self.blocks_ = dict(decided.blocks)
+        decided = fitted.decisions
         arguments = {name: plain(value) for name, value in params.items()}
+        self.decisions_ = decided
         self.config_ = {**arguments, **decided.settings(), "device": str(device)}
+        self.blocks_ = dict(decided.blocks)
+        self.controls_ = decided.controls
         self.neuron_names_ = recording.neuron_names
-        self.decoder_ = decoder
-        left_over = find_left_over(encoder, decoder, recording, recording.epochs)
-        self.left_over_ = left_over.share
-        self.crossed_decoder_ = fit_crossed_decoder(
-            encoder,
-            decoder,
-            plan.inputs,
-            recording,
-            plan.labels,
-            decided.blocks.get("time"),
-            left_over.directions,
-            replace(decided.decoder, batch_size=min(_CROSSED_BATCH, decided.decoder.batch_size)),
-            progress=progress,
-        )
-        source = self._source(recording, {label.name: label for label in plan.labels})
-        times = known_times(recording.epochs, plan.labels, recording.n_times)
-        self.variance_explained_ = crossed_map.variance_explained(
-            source, times, decided.blocks, decided.train.seed
-        )
-        self.deviance_explained_ = crossed_map.deviance_explained(source, times)
-        self.readout_ = fit_readouts(encoder, recording, plan)
-        self.mixture_ = {}
-        if not decided.on_spheres:
-            # On a sphere, the mixture of correlated factors is not constant and cannot be undone.
-            self.mixture_ = crossed_map.fit_mixtures(source, times)
-        self.goodness_of_fit_ = _judge(encoder, recording, plan, history)
+        self.units_ = dict(recording.units)
+        self.label_info_ = dict(recording.label_info)
+        for name in FITTED:
+            setattr(self, f"{name}_", getattr(fitted, name))
         return self
 
     def transform(self, X: Any, *, epochs: Iterable[tuple[int, int]] | None = None) -> Any:
@@ -486,18 +445,27 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         for caveat in map_warnings(self, recording, request, names.blocks):
             warnings.warn(caveat, stacklevel=2)
             caveats.append(caveat)
-        amap = self._map(recording, labels, recording.epochs.indices()[::every], names, request)
+        with phase("map"):
+            amap = self._map(recording, labels, recording.epochs.indices()[::every], names, request)
         timed = X if isinstance(X, Recording) else recording
         known = {name: labels[name] for name in amap.blocks if name in labels}
-        opinions = second_opinions(timed, known, recording.epochs.indices())
+        with phase("second opinion"):
+            opinions = second_opinions(timed, known, recording.epochs.indices())
         for caveat in opposed(amap.scores, opinions):
             warnings.warn(caveat, stacklevel=2)
             caveats.append(caveat)
-        amap = replace(amap, opinions=opinions, warnings=tuple(caveats))
+        amap = replace(
+            amap,
+            opinions=opinions,
+            warnings=tuple(caveats),
+            units=recording.units or self.units_,
+            made={**amap.made, **self._label_facts(amap.blocks)},
+        )
         if not test:
             return amap
         models = [self, *self._refitted(X, y, epochs, refits)]
-        tests = [model._connections(recording, labels, controls) for model in models]
+        with phase("test"):
+            tests = [model._connections(recording, labels, controls) for model in models]
         connections = {
             name: merged([blocks[name] for blocks in tests])
             for name in amap.blocks
@@ -585,21 +553,21 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         if isinstance(X, Recording):
             named_labels = dict(X.labels) if y is None and reset else as_labels(y)
             if label is not None:
-                named_labels = _chosen(named_labels, label)
+                named_labels = chosen_labels(named_labels, label)
             elif reset and y is None and X.labels:
-                raise InputError(
-                    f"the recording has labels {list(X.labels)}; say which to use with label=..., "
-                    "or label=[] to learn from time alone"
-                )
+                raise which_labels(X)
             stretches = X.epochs if epochs is None else epochs
             neural, names = X.neural, X.neuron_names
             validate_data(self, neural[:1], reset=reset, ensure_all_finite=False)
+            known = {n: info for n, info in X.label_info.items() if n in named_labels}
             return Recording(
                 neural,
                 named_labels,
                 stretches,  # type: ignore[arg-type]
                 names,
                 overlap=X.overlap,
+                units=X.units,
+                label_info=known,
             )
         if label is not None:
             raise InputError(f"label={label!r} chooses from a Recording; pass arrays as y instead")
@@ -685,6 +653,15 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             scale=self.encoder_.scale if request.units == "raw" else None,
         )
 
+    def _label_facts(self, blocks: Iterable[str]) -> dict[str, Any]:
+        """Return what a map keeps of its labels: their kinds, and which are controlled for."""
+        kinds = {n: spec.kind for n, spec in self.decisions_.labels.items() if n in blocks}
+        controls = [name for name in self.controls_ if name in blocks]
+        return {
+            **({"label_kinds": kinds} if kinds else {}),
+            **({"controls": controls} if controls else {}),
+        }
+
     def _axes(self, basis: str, recording: Recording) -> NDArray[np.float64] | None:
         """Axes of the embedding for methods that attribute its latents; None if as learned."""
         if basis == "raw":
@@ -712,6 +689,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
     def _refitted(self, X: Any, y: Any, epochs: Any, refits: int) -> Iterator[XCEBRA]:
         """Yield fits to the same samples with other seeds, one at a time."""
         label = list(self.readout_) if isinstance(X, Recording) else None
+        control = list(self.controls_) or None
         seeds = np.random.default_rng(self.decisions_.train.seed).integers(2**31, size=refits)
         for seed in seeds.tolist():
             chosen = {name: self.config_[name] for name in ("time_dims", "window")}
@@ -719,7 +697,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             with warnings.catch_warnings():
                 # The first fit has already given the warnings about these data.
                 warnings.simplefilter("ignore", XcebraWarning)
-                model.fit(X, y, label=label, epochs=epochs)
+                model.fit(X, y, label=label, control=control, epochs=epochs)
             yield model
 
     def _time_score(self, embedding: NDArray[np.float32], recording: Recording) -> float:
@@ -731,43 +709,6 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         objective = Objective("time", decided.time_latents, pairs)
         times = recording.epochs.indices()
         return margin(objective, torch.from_numpy(embedding)[times], times, decided.train)
-
-
-def _judge(
-    encoder: Encoder,
-    recording: Recording,
-    plan: Plan,
-    history: Mapping[str, NDArray[np.float64]],
-) -> dict[str, GoodnessOfFit]:
-    """Goodness of fit of each objective, on held-out samples if there are any.
-
-    Labels are decoded from the whole recording; each part of it is held out in turn.
-    """
-    result = {name: training_fit(name, history) for name in plan.decisions.blocks}
-    if plan.held_out is not None:
-        times = plan.held_out.indices()
-        embedding = torch.from_numpy(embed(encoder, recording, times))
-        series = {label.name: label.points[times][label.valid[times]] for label in plan.labels}
-        for objective in plan.objectives(plan.held_out):
-            followed = series.get(objective.name, embedding[:, objective.block].numpy())
-            slowness = autocorrelation_time(followed)
-            result[objective.name] = held_out_fit(
-                objective, embedding, times, plan.decisions.train, slowness
-            )
-    decided = plan.decisions
-    for label in plan.labels:
-        decoding = decode(recording, label, window=decided.window, seed=decided.train.seed)
-        result[label.name] = with_decoding(result[label.name], decoding)
-    return result
-
-
-def _chosen(labels: Mapping[str, Any], names: str | Iterable[str]) -> dict[str, Any]:
-    """The labels with these names, or an error if there is no such label."""
-    wanted = [names] if isinstance(names, str) else list(names)
-    for name in wanted:
-        if name not in labels:
-            raise InputError(f"label must name labels of {list(labels)}, got {name!r}")
-    return {name: labels[name] for name in wanted}
 
 
 def _device(name: str | None) -> torch.device:

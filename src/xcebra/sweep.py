@@ -34,7 +34,7 @@ from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
 
 from xcebra.common.checks import number, raise_if
 from xcebra.common.errors import InputError, MissingExtraError
-from xcebra.common.progress import bar
+from xcebra.common.progress import Steps
 from xcebra.common.provenance import RESULTS_VERSION, made_with, now
 
 Row = dict[str, Any]
@@ -184,7 +184,7 @@ def sweep(
     if left:
         with _workers(jobs, dask) as run:
             rows.make_room()
-            progress_bar = bar(len(items), progress, initial=len(done), unit="fit")
+            progress_bar = Steps(len(items), progress, initial=len(done), unit="fit")
             with progress_bar, closing(run(work, left)) as outcomes:
                 for item, line, error in outcomes:
                     if line is None:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from xcebra.attribution.attribution_map import AttributionMap, Steps, standardised
+from xcebra.attribution.attribution_map import AttributionMap, standardised
+from xcebra.attribution.steps import Steps
 from xcebra.common.choices import AGGREGATES
 from xcebra.data.epochs import Epochs
 
@@ -174,7 +175,7 @@ def test_aggregates_of_signed_maps_equal_numpy(aggregate, n_times):
 def test_how_time_is_cut_into_parts_changes_nothing(aggregate, entries, monkeypatch):
     maps = signed_maps()
     whole = from_maps(maps, TIMES, aggregate)
-    monkeypatch.setattr("xcebra.attribution.attribution_map._ENTRIES_AT_ONCE", entries)
+    monkeypatch.setattr("xcebra.attribution.steps._ENTRIES_AT_ONCE", entries)
     parts = from_maps(maps, TIMES, aggregate)
     for amap in (parts, whole.restrict(times=TIMES), whole.aggregated(aggregate)):
         np.testing.assert_allclose(amap.values, whole.values, rtol=1e-14)
@@ -189,7 +190,7 @@ def test_how_time_is_cut_into_parts_changes_nothing(aggregate, entries, monkeypa
 def test_parts_are_no_larger_than_asked_for_and_hold_every_step_once(monkeypatch):
     maps = signed_maps()
     rows = np.arange(0, len(maps), 2)
-    monkeypatch.setattr("xcebra.attribution.attribution_map._ENTRIES_AT_ONCE", 4 * maps[0].size)
+    monkeypatch.setattr("xcebra.attribution.steps._ENTRIES_AT_ONCE", 4 * maps[0].size)
     for steps, expected in (
         (Steps(maps, TIMES), maps),
         (Steps(maps, TIMES).choose(rows), maps[rows]),
@@ -352,7 +353,7 @@ def test_parts_of_a_mapped_file_are_not_read_whole(tmp_path, monkeypatch):
     stored = Watched(tmp_path / "maps", np.float32, "r", shape=maps.shape)
     amap = AttributionMap.from_steps(Steps(stored, np.arange(n)), BLOCKS, NEURONS, LATENTS)
     assert isinstance(amap.steps.stored, np.memmap)
-    monkeypatch.setattr("xcebra.attribution.attribution_map._ENTRIES_AT_ONCE", 100 * maps[0].size)
+    monkeypatch.setattr("xcebra.attribution.steps._ENTRIES_AT_ONCE", 100 * maps[0].size)
     Watched.taken = 0
     chosen = amap.steps.choose(np.arange(0, n, 2))
     assert np.shares_memory(chosen.stored, stored)

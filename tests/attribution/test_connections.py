@@ -14,7 +14,7 @@ FIELDS = ("share", "low", "high", "p_values", "explained", "controls")
 
 @pytest.fixture(autouse=True)
 def few_shifts(monkeypatch):
-    monkeypatch.setattr("xcebra.statistics.significance.N_SHIFTS", 19)
+    monkeypatch.setattr("xcebra.statistics.block_gains.N_SHIFTS", 19)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def fitted():
 def tested(fitted):
     rec, model = fitted
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xcebra.statistics.significance.N_SHIFTS", 19)
+        patch.setattr("xcebra.statistics.block_gains.N_SHIFTS", 19)
         return model.attribute(rec.neural, rec.labels["z2"], test=True)
 
 
@@ -97,7 +97,7 @@ def test_samples_without_a_label_take_no_part(fitted, tested):
 @pytest.mark.filterwarnings("ignore::xcebra.caveats.XcebraWarning")  # three steps teach nothing
 def test_refits_differ_in_their_seed_alone_and_are_merged(fitted):
     rec, _ = fitted
-    x, label = rec.neural[:1000], rec.labels["z2"][:1000]
+    x, label = rec.neural[:600], rec.labels["z2"][:600]
     model = XCEBRA(2, 2, steps=3, batch_size=64, random_state=0, progress=False).fit(x, label)
     tested = model.attribute(x, label, test=True)
     thorough = model.attribute(x, label, test=True, refits=1)
@@ -114,7 +114,7 @@ def test_refits_differ_in_their_seed_alone_and_are_merged(fitted):
 @pytest.mark.filterwarnings("ignore::xcebra.caveats.XcebraWarning")
 def test_refits_of_a_recording_know_their_labels(fitted):
     whole, _ = fitted
-    rec = xcebra.Recording(whole.neural[:1000], {"z2": whole.labels["z2"][:1000]})
+    rec = xcebra.Recording(whole.neural[:600], {"z2": whole.labels["z2"][:600]})
     model = XCEBRA(2, 2, steps=3, batch_size=64, random_state=0, progress=False).fit(
         rec, label="z2"
     )

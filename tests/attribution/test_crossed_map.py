@@ -1,349 +1,24 @@
-"""Maps of two decoders whose networks are set by hand: every derivative and score is known."""
+"""Maps of two decoders whose networks are set by hand: every score is known."""
 
 import copy
 import math
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from crossed_case import NEURONS, TIME, TIMES, N, case, plain, rows_of, whole
 from scipy.stats import spearmanr
-from torch import nn
 
-from xcebra.attribution import crossed_map
+from xcebra.attribution import crossed_derivatives, crossed_map, crossed_mixtures
 from xcebra.attribution.crossed_map import (
-    Source,
-    crossed_moments,
-    derivatives,
-    fit_mixtures,
     make_crossed_map,
     signed_root,
-    variance_explained,
 )
+from xcebra.attribution.crossed_mixtures import fit_crossed_mixtures
 from xcebra.attribution.label_axes import Readout
 from xcebra.attribution.request import MapRequest, Names, choose, latent_names
 from xcebra.attribution.sparse_basis import Mixture
-from xcebra.data.labels import Label
-from xcebra.data.recording import Recording
-from xcebra.networks.crossed_decoder import CrossedDecoder, LabelColumns, halves
-from xcebra.networks.decoder import Decoder
-from xcebra.networks.encoder import Encoder, Inputs, embed
-
-N, NEURONS, TIME = 300, 6, 2
-KINDS = {"position": ("continuous", 2), "heading": ("circular", 2), "odour": ("discrete", 3)}
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def points_of(kind, width, rng, n=N):
-    if kind == "circular":
-        angle = rng.uniform(0, 2 * np.pi, n)
-        return np.column_stack([np.cos(angle), np.sin(angle)])
-    if kind == "discrete":
-        return np.eye(width)[rng.choice(width, n, p=[0.5, 0.3, 0.2])]
-    return rng.standard_normal((n, width)) * np.geomspace(0.5, 3, width) + 4
-
-
-def case(
-    *names,
-    n_neurons=NEURONS,
-    n_time=TIME,
-    hidden=8,
-    members=None,
-    n=N,
-    seed=0,
-    told=False,
-    bend=0.0,
-):
-    """A source with labels of some kinds, and decoders of one hidden layer or none.
-
-    Neurons are left out one by one, and are uncorrelated: without a neuron it is simply zero.
-    """
-    rng = np.random.default_rng(seed)
-    labels, columns, at = {}, [], 0
-    for name in names:
-        kind, width = KINDS[name]
-        points = points_of(kind, width, rng, n)
-        labels[name] = Label(name, kind, points, np.ones(n, dtype=bool))
-        columns.append(LabelColumns(name, kind, slice(at, at + width)))
-        at += width
-    recording = Recording(rng.standard_normal((n, n_neurons)) * np.geomspace(0.5, 5, n_neurons) + 1)
-    inputs = Inputs.measure(recording, recording.epochs, project=False)
-    encoder = Encoder(inputs, at + n_time, limit=9.0, generator=generator(seed))
-    encoder.network = nn.Sequential(nn.Linear(n_neurons, at + n_time))
-    every = [label.points for label in labels.values()]
-    whole = np.concatenate(every, axis=1) if every else np.zeros((n, 0))
-    discrete = np.array(
-        [
-            KINDS[c.name][0] == "discrete"
-            for c in columns
-            for _ in range(c.columns.stop - c.columns.start)
-        ],
-        dtype=bool,
-    )
-    with torch.no_grad():
-        torch.nn.init.normal_(encoder.network[0].weight, generator=generator(seed))
-        embedding = embed(encoder, recording)
-    fixed = {
-        "around": np.array(False),
-        "patterns": np.zeros((n_neurons, 0)),
-        "group": np.arange(n_neurons),
-        "correlations": np.eye(n_neurons)[None],
-        "borders": np.zeros(0, dtype=np.int64),
-        "label_mean": whole.mean(axis=0),
-        "label_scale": whole.std(axis=0),
-        "directions": rng.standard_normal((at, 3)),
-        "phases": rng.uniform(0, 6, 3),
-        "told": rng.standard_normal((n_neurons, 4 + at, n_time)) * float(told),
-        "bend": rng.standard_normal((n_neurons, 4 + at, n_time)) * bend,
-        "latent_mean": rng.standard_normal(n_time),
-        "latent_scale": np.geomspace(0.5, 2, n_time),
-        "embedding_scale": np.geomspace(0.25, 3, n_time),
-        "reference_embedding": embedding[::7],
-        "reference_labels": whole[::7],
-        "class_shares": np.where(discrete, whole.mean(axis=0), 1.0),
-    }
-    fixed = {
-        name: torch.from_numpy(np.asarray(a)).float()
-        if a.dtype.kind == "f"
-        else torch.from_numpy(a)
-        for name, a in fixed.items()
-    }
-    decoder = CrossedDecoder(fixed, columns, generator(seed))
-    for k in range(2):
-        if members is not None:
-            decoder.members[k] = plain(members[k])
-        else:
-            decoder.members[k] = bent(at + n_time, hidden, n_neurons, seed=10 * seed + k)
-    block = slice(at, at + n_time) if n_time else None
-    # Nothing is left over here that would be read with its help.
-    unused = Decoder(inputs, torch.zeros(at + n_time), torch.ones(at + n_time))
-    return Source(encoder, unused, decoder, recording, labels, block)
-
-
-def plain(weights):
-    """A decoder without a hidden layer; weights of shape (neuron, input)."""
-    layer = nn.Linear(weights.shape[1], weights.shape[0])
-    with torch.no_grad():
-        layer.weight.copy_(torch.as_tensor(weights))
-        layer.bias.fill_(0.3)
-    return nn.Sequential(layer)
-
-
-def bent(n_inputs, hidden, n_outputs, seed):
-    network = nn.Sequential(nn.Linear(n_inputs, hidden), nn.GELU(), nn.Linear(hidden, n_outputs))
-    for parameter in network.parameters():
-        nn.init.normal_(parameter, std=0.5, generator=generator(seed))
-    return network
-
-
-def rows_of(source, neuron, times):
-    """What the decoders are given for one neuron, in float64, by hand."""
-    decoder = source.decoder
-    x = source.recording.neural[times].astype(np.float64)
-    u = (x - source.encoder.mean.double().numpy()) * source.encoder.reciprocal.double().numpy()
-    u[:, neuron] = 0.0  # left out; nobody predicts it
-    weights, bias = (p.detach().double().numpy() for p in source.encoder.network[0].parameters())
-    latents = (u @ weights.T + bias)[:, source.time_block or slice(0, 0)]
-    points = np.concatenate([label.points[times] for label in source.labels.values()], axis=1)
-    scaled = (points - decoder.label_mean.double().numpy()) / decoder.label_scale.double().numpy()
-    waves = np.cos(scaled @ decoder.directions.double().numpy() + decoder.phases.double().numpy())
-    functions = np.concatenate([np.ones((len(times), 1)), scaled, waves], axis=1)
-    part = functions @ decoder.told[neuron].double().numpy()
-    rest = (
-        latents - part - decoder.latent_mean.double().numpy()
-    ) / decoder.latent_scale.double().numpy()
-    return torch.from_numpy(np.concatenate([scaled, rest], axis=1))
-
-
-def dense(source, times):
-    """Derivatives of every neuron by standardised inputs, by torch.func in float64."""
-    found = []
-    for member in source.decoder.members:
-        network = nn.Sequential(*member)
-        weights = {name: p.detach().double() for name, p in network.named_parameters()}
-
-        def one(row, neuron, network=network, weights=weights):
-            return torch.func.functional_call(network, weights, (row[None],))[0, neuron]
-
-        by_neuron = [
-            torch.func.vmap(torch.func.grad(one), in_dims=(0, None))(rows_of(source, i, times), i)
-            for i in range(source.recording.n_neurons)
-        ]
-        found.append(torch.stack(by_neuron, dim=1))
-    return torch.stack(found).numpy()
-
-
-def whole(source, times):
-    parts = list(derivatives(source, times))
-    np.testing.assert_array_equal(np.concatenate([p for p, _ in parts]), np.arange(len(times)))
-    return torch.cat([maps for _, maps in parts], dim=1).numpy()
-
-
-TIMES = np.arange(0, N, 3)
-
-
-# Derivatives
-
-
-@pytest.mark.parametrize("told", [False, True])
-def test_columns_of_a_continuous_label_share_one_unit(told):
-    """Per standard deviation of the label, the root mean square over its columns."""
-    source = case("position", told=told)
-    found, by_input = whole(source, TIMES), dense(source, TIMES)
-    scale = source.labels["position"].points.std(axis=0)
-    unit = math.sqrt(np.mean(scale**2))
-    np.testing.assert_allclose(found[..., :2], by_input[..., :2] / scale * unit, atol=2e-5)
-    embedding_scale = source.decoder.embedding_scale.numpy()
-    np.testing.assert_allclose(found[..., 2:], by_input[..., 2:] / embedding_scale, atol=2e-5)
-
-
-def test_columns_in_the_same_raw_unit_keep_their_proportions():
-    """x = y_0 + y_1 in the label's own unit: both columns have the same derivative."""
-    source = case("position", n_time=0)
-    scale = source.labels["position"].points.std(axis=0)
-    weights = np.zeros((NEURONS, 2))
-    weights[0] = scale
-    weights[1] = [0, scale[1]]
-    source.decoder.members[0] = source.decoder.members[1] = plain(weights)
-    found = whole(source, TIMES)
-    unit = math.sqrt(np.mean(scale**2))
-    np.testing.assert_allclose(found[:, :, 0], unit, rtol=1e-5)
-    np.testing.assert_allclose(found[:, :, 1, 1], unit, rtol=1e-5)
-    assert not found[:, :, 1, 0].any()
-
-
-def test_an_angle_moves_along_the_circle_alone():
-    """x = f(theta): the derivative is df / dtheta, along (-sin, cos)."""
-    source = case("heading")
-    found, by_input = whole(source, TIMES)[..., :2], dense(source, TIMES)[..., :2]
-    cosine, sine = source.labels["heading"].points[TIMES].T
-    scale = source.labels["heading"].points.std(axis=0)
-    by_angle = (by_input[..., 0] * (-sine / scale[0])[:, None]) + (
-        by_input[..., 1] * (cosine / scale[1])[:, None]
-    )
-    along = np.stack([-sine, cosine], axis=1)
-    np.testing.assert_allclose(found, by_angle[..., None] * along[:, None], atol=2e-5)
-    radial = found[..., 0] * cosine[:, None] + found[..., 1] * sine[:, None]
-    assert np.abs(radial).max() < 1e-6
-    np.testing.assert_allclose(np.linalg.norm(found, axis=-1), np.abs(by_angle), atol=2e-5)
-
-
-def test_a_cosine_tuned_neuron_turns_as_its_sine_and_a_radial_one_not_at_all():
-    source = case("heading", n_time=0)
-    scale = source.labels["heading"].points.std(axis=0)
-    preferred = 0.7
-    weights = np.zeros((NEURONS, 2))
-    weights[0] = scale * [math.cos(preferred), math.sin(preferred)]  # cos(theta - preferred)
-    source.decoder.members[0] = source.decoder.members[1] = plain(weights)
-    found = whole(source, TIMES)
-    cosine, sine = source.labels["heading"].points[TIMES].T
-    angle = np.arctan2(sine, cosine)
-    turned = -np.sin(angle - preferred)
-    for k in range(2):
-        np.testing.assert_allclose(found[k, :, 0, 0], turned * -sine, atol=1e-6)
-        np.testing.assert_allclose(found[k, :, 0, 1], turned * cosine, atol=1e-6)
-    assert not found[:, :, 1:].any()
-
-
-def test_classes_are_contrasts_from_their_mean_times_the_root_of_their_share():
-    source = case("odour", told=True)
-    found = whole(source, TIMES)
-    label = source.labels["odour"].points
-    shares, scale = label.mean(axis=0), label.std(axis=0)
-    for k, member in enumerate(source.decoder.members):
-        network = nn.Sequential(*member).double()
-        for neuron in range(NEURONS):
-            rows = rows_of(source, neuron, TIMES)
-            levels = []
-            for c in range(3):
-                moved = rows.clone()
-                moved[:, :3] = torch.from_numpy((np.eye(3)[c] - shares) / scale)
-                with torch.no_grad():
-                    levels.append(network(moved)[:, neuron].numpy())
-            levels = np.stack(levels, axis=1)
-            contrasts = (levels - (levels @ shares)[:, None]) * np.sqrt(shares)
-            np.testing.assert_allclose(found[k, :, neuron, :3], contrasts, atol=2e-5)
-        network.float()
-
-
-def test_the_squared_score_of_classes_is_the_variance_between_them():
-    """x = the level of its class: sum of share times squared deviation is the variance."""
-    source = case("odour", n_time=0)
-    label = source.labels["odour"].points
-    levels = np.random.default_rng(1).standard_normal((NEURONS, 3))
-    source.decoder.members[0] = source.decoder.members[1] = plain(levels * label.std(axis=0))
-    found = whole(source, TIMES)
-    between = (label @ levels.T).var(axis=0)
-    for k in range(2):
-        squared = np.square(found[k]).sum(axis=2)
-        np.testing.assert_allclose(squared, np.tile(between, (len(TIMES), 1)), rtol=1e-4)
-
-
-def test_several_labels_and_time_stand_side_by_side():
-    source = case("position", "heading", "odour")
-    found, by_input = whole(source, TIMES), dense(source, TIMES)
-    assert found.shape == (2, len(TIMES), NEURONS, 9)
-    scale = source.labels["position"].points.std(axis=0)
-    unit = math.sqrt(np.mean(scale**2))
-    np.testing.assert_allclose(found[..., :2], by_input[..., :2] / scale * unit, atol=2e-5)
-    np.testing.assert_allclose(
-        found[..., 7:], by_input[..., 7:] / source.decoder.embedding_scale.numpy(), atol=2e-5
-    )
-
-
-def test_a_neurons_own_activity_has_no_part_in_its_derivatives():
-    source = case("position", told=True)
-    x = source.recording.neural.copy()
-    x[:, 2] = 100 * np.random.default_rng(9).standard_normal(N)
-    changed = replace(source, recording=Recording(x))
-    before, after = whole(source, TIMES), whole(changed, TIMES)
-    np.testing.assert_array_equal(before[:, :, 2], after[:, :, 2])
-    assert np.abs(before[:, :, 3] - after[:, :, 3]).max() > 1e-2
-
-
-@pytest.mark.parametrize("at_once", [1, 7, 1000])
-def test_the_number_of_samples_at_once_does_not_matter(at_once, monkeypatch):
-    source = case("position", "heading", "odour", told=True)
-    first = whole(source, TIMES)
-    monkeypatch.setattr(crossed_map, "_ROWS_AT_ONCE", at_once)
-    np.testing.assert_allclose(whole(source, TIMES), first, atol=1e-5)
-
-
-def test_the_decoders_are_left_as_they_are():
-    source = case("position", "odour")
-    before = {name: value.clone() for name, value in source.decoder.state_dict().items()}
-    whole(source, TIMES)
-    for name, value in source.decoder.state_dict().items():
-        assert torch.equal(before[name], value)
-    assert all(p.grad is None and p.requires_grad for p in source.decoder.parameters())
-
-
-# Labels that are not given
-
-
-def test_where_a_label_is_missing_that_of_the_nearest_sample_of_the_fit_is_taken():
-    source = case("position", "heading")
-    valid = np.arange(N) % 2 == 0
-    position = source.labels["position"]
-    points = np.where(valid[:, None], position.points, np.nan)
-    known = {"position": Label("position", "continuous", points, valid)}
-    partly = replace(source, labels=known)
-    found = partly.points(np.arange(N)).numpy()
-    embedding = embed(source.encoder, source.recording).astype(np.float64)
-    apart = np.square(embedding[:, None] - embedding[::7]).sum(axis=2)
-    nearest = 7 * apart.argmin(axis=1)
-    np.testing.assert_allclose(found[valid, :2], position.points[valid], rtol=1e-6)
-    np.testing.assert_allclose(found[~valid, :2], position.points[nearest[~valid]], rtol=1e-5)
-    # Nobody gave the heading at all.
-    heading = source.labels["heading"].points
-    np.testing.assert_allclose(found[:, 2:], heading[nearest], atol=1e-6)
-    # At the samples of the fit themselves, that is the label.
-    np.testing.assert_allclose(found[::7, 2:], heading[::7], atol=1e-6)
-
 
 # Scores
 
@@ -616,11 +291,11 @@ def test_what_a_latent_carries_of_the_label_is_found_and_undone():
     )
 
     share = np.array([0.8, 0.3])
-    maps_of = crossed_map.derivatives
+    maps_of = crossed_derivatives.derivatives
 
     def carried(source, times):
         for positions, maps in maps_of(source, times):
-            slopes = crossed_map.bent_slopes(source, times[positions])
+            slopes = crossed_derivatives.bent_slopes(source, times[positions])
             maps = maps.clone()
             maps[..., :2] -= torch.einsum(
                 "msnl,snlc->msnc", maps[..., 2:] * torch.from_numpy(share).float(), slopes
@@ -629,8 +304,9 @@ def test_what_a_latent_carries_of_the_label_is_found_and_undone():
 
     source.decoder.members[0] = source.decoder.members[1] = plain(columns)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crossed_map, "derivatives", carried)
-        found = fit_mixtures(source, TIMES)["position"]
+        for module in (crossed_map, crossed_mixtures):
+            patch.setattr(module, "derivatives", carried)
+        found = fit_crossed_mixtures(source, TIMES)["position"]
         assert asked(source).block("position")[15:].min() > 0.05
         undone = asked(source, mixtures={"position": found})
     np.testing.assert_allclose(found.bends, share, atol=0.02)
@@ -654,16 +330,6 @@ def test_a_mixture_adds_columns_of_time_to_those_of_its_label_alone():
         np.testing.assert_array_equal(found.block(name), plain_map.block(name))
 
 
-def test_moments_are_mean_products_of_both_decoders_made_symmetric():
-    source = case("position", told=True)
-    first, second = whole(source, TIMES).astype(np.float64)
-    products = np.einsum("sni,snj->nij", first, second) / len(TIMES)
-    found, bent_ones, both_bent = crossed_moments(source, TIMES)
-    np.testing.assert_allclose(found, (products + products.swapaxes(1, 2)) / 2, atol=1e-8)
-    assert not bent_ones.any()
-    assert not both_bent.any()
-
-
 def test_the_mixture_that_correlated_factors_make_is_found():
     """Columns of the label are sparse ones and a mixture of those of time."""
     rng = np.random.default_rng(0)
@@ -677,66 +343,7 @@ def test_the_mixture_that_correlated_factors_make_is_found():
     seen = np.concatenate([sparse + time @ mixing, time], axis=1)
     by_input = seen / np.concatenate([unit.numpy(), 1 / decoder.embedding_scale.numpy()])
     decoder.members[0] = decoder.members[1] = plain(by_input)
-    found = fit_mixtures(source, TIMES)["position"]
+    found = fit_crossed_mixtures(source, TIMES)["position"]
     np.testing.assert_allclose(found.weights, -mixing, atol=1e-3)
     undone = asked(source, mixtures={"position": found})
     np.testing.assert_allclose(undone.block("position"), np.linalg.norm(sparse, axis=1), atol=2e-3)
-
-
-def test_without_labels_or_time_there_is_no_mixture():
-    assert fit_mixtures(case("position", n_time=0), TIMES) == {}
-
-
-# Variance explained
-
-
-def explained_case(n=N):
-    """Neurons that are what the first decoder expects, for one; of others nothing is true."""
-    source = case("position", n=n)
-    weights = np.random.default_rng(2).standard_normal((2, NEURONS, 4)) * 0.4
-    for k in range(2):
-        source.decoder.members[k] = plain(weights[k])
-    return source
-
-
-def test_each_decoder_explains_the_stretches_of_the_other():
-    source = explained_case()
-    found = variance_explained(source, np.arange(N), {"position": slice(0, 2)}, 0)["all"]
-    x = source.recording.neural.astype(np.float64)
-    u = (x - x.mean(axis=0)) / x.std(axis=0)
-    half = halves(N)
-    for neuron in range(NEURONS):
-        rows = rows_of(source, neuron, np.arange(N))
-        with torch.no_grad():
-            both = [m.double()(rows)[:, neuron].numpy() for m in source.decoder.members]
-        held_out = np.where(half == 0, both[1], both[0])
-        missed = np.square(u[:, neuron] - held_out).mean() / u[:, neuron].var()
-        assert found[neuron] == pytest.approx(1 - missed, abs=1e-4)
-
-
-def test_shares_of_blocks_are_half_the_mean_product_of_exchanges():
-    source = explained_case()
-    blocks = {"position": slice(0, 2), "time": slice(2, 4)}
-    found = variance_explained(source, np.arange(N), blocks, seed=3)
-    other = np.random.default_rng(3).permutation(N)
-    weights = [m[0].weight.detach().double().numpy() for m in source.decoder.members]
-    for name, columns in blocks.items():
-        for neuron in range(NEURONS):
-            rows = rows_of(source, neuron, np.arange(N)).numpy()[:, columns]
-            changes = [(rows[other] - rows) @ w[neuron, columns] for w in weights]
-            expected = (changes[0] * changes[1]).mean() / 2
-            assert found[name][neuron] == pytest.approx(expected, abs=1e-4)
-    # Decoders that have nothing in common explain nothing, on either side of zero.
-    both = np.concatenate([found["position"], found["time"]])
-    assert (both < 0).any()
-    assert (both > 0).any()
-
-
-def test_a_silent_neuron_has_exactly_nothing_explained():
-    source = explained_case()
-    x = source.recording.neural.copy()
-    x[:, 1] = 3.0
-    silent = replace(source, recording=Recording(x))
-    source.encoder.reciprocal[1] = 0.0
-    found = variance_explained(silent, np.arange(N), {"position": slice(0, 2)}, 0)
-    assert all(share[1] == 0 for share in found.values())

@@ -74,8 +74,8 @@ def test_a_direction_that_hardly_moves_is_told_where_it_is_inverted(fitted):
     assert told(weak, rec, method="gradient") == {}
 
 
-def test_the_length_of_unit_blocks_is_not_taken_for_a_weak_direction():
-    rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=5_000, noise=0.2, seed=300)
+def test_the_length_of_unit_blocks_is_not_taken_for_a_weak_direction(fitted, short_decoders):
+    rec, _ = fitted
     model = XCEBRA(
         3, 3, distance="cosine", steps=60, batch_size=256, random_state=0, progress=False
     )
@@ -83,11 +83,12 @@ def test_the_length_of_unit_blocks_is_not_taken_for_a_weak_direction():
     assert IllConditionedWarning not in told(model, rec, method="inverted-gradient")
 
 
-def test_copies_of_a_neuron_are_told_by_all_methods_but_the_decoder_s(fitted):
+def test_copies_of_a_neuron_are_told_by_all_methods_but_the_decoder_s(fitted, full_decoders):
     rec, _ = fitted
     twice = np.column_stack([rec.neural, 3 * rec.neural[:, 7] + 1])
     model = XCEBRA(2, 2, steps=20, batch_size=256, random_state=0, progress=False)
-    model.fit(twice, rec.labels["z2"])
+    with full_decoders():
+        model.fit(twice, rec.labels["z2"])
     with pytest.warns(DuplicateNeuronWarning, match=r"neurons 7 and 50 are nearly the same"):
         model.attribute(twice[:1000], method="gradient")
     with warnings.catch_warnings():

@@ -152,7 +152,14 @@ def test_values_that_do_not_fit_their_kind_are_refused(values, kind, message):
         label(values, kind)
 
 
-@pytest.mark.parametrize("kind", [None, "continuous", "circular"])
+def test_text_is_taken_as_class_names_and_empty_text_is_missing():
+    named = label(["left", "right", "", "left"])
+    assert named.kind == "discrete"
+    assert named.classes == ("left", "right")
+    assert named.valid.tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize("kind", ["continuous", "circular"])
 def test_text_asks_to_be_called_discrete_in_words_that_can_be_pasted(kind):
     with pytest.raises(ValueError, match="label 'a' holds text") as caught:
         label(["left", "right"], kind)
@@ -262,8 +269,9 @@ def test_the_warning_and_the_errors_quote_the_name_the_user_gave():
 
 def test_an_angle_that_is_not_called_one_is_noticed():
     t = np.arange(500) / 10
-    with pytest.warns(LabelKindWarning, match="'a' jumps by a whole turn.*'circular'"):
-        assert label(np.angle(np.exp(1j * t))).kind == "continuous"
+    with pytest.warns(LabelKindWarning, match="'a' jumps by a whole turn.*'continuous'"):
+        assert label(np.angle(np.exp(1j * t))).kind == "circular"
+    assert label(np.angle(np.exp(1j * t)), "continuous").kind == "continuous"
     assert label(np.angle(np.exp(1j * t)), "circular").kind == "circular"
     assert label(np.sin(t)).kind == "continuous"
     assert label(np.random.default_rng(0).uniform(-np.pi, np.pi, 500)).kind == "continuous"

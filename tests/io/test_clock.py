@@ -30,10 +30,10 @@ def group(trains, epochs):
     return nap.TsGroup({int(i): nap.Ts(t) for i, t in trains.items()}, time_support=within)
 
 
-def at_times(label, at, circular=()):
+def at_times(label, at, **kinds):
     """A label (times, values) read at the times of some activity."""
     source = {"neural": (at, np.ones((len(at), 2))), "label": label}
-    return xcebra.read(source, labels="label", circular=circular).labels["label"]
+    return xcebra.read(source, labels="label", **kinds).labels["label"]
 
 
 # Bins
@@ -209,10 +209,9 @@ def test_where_a_label_is_not_known_it_is_missing(label, expected):
     np.testing.assert_allclose(found[:, 0], list(expected.values()), rtol=1e-12)
 
 
-def test_a_name_cannot_be_missing():
+def test_a_name_that_is_missing_is_empty():
     label = (GAP[0], np.array(list("aabbccd")))
-    with pytest.raises(ValueError, match="'label' holds names, and is missing at 1 of 3 samples"):
-        at_times(label, np.array([1.0, 4.0, 7.0]))
+    assert at_times(label, np.array([1.0, 4.0, 7.0]))[:, 0].tolist() == ["a", "c", ""]
 
 
 @pytest.mark.parametrize("speed", [1.7, -1.7])
@@ -222,8 +221,10 @@ def test_angles_turn_through_the_border_and_not_back_through_zero(speed):
     assert np.ptp(angle) > 6
     found = at_times((times, angle), at, circular="label")[:, 0]
     np.testing.assert_allclose(np.exp(1j * found), np.exp(1j * speed * at), atol=1e-12)
-    with pytest.warns(LabelKindWarning, match="jumps by a whole turn.*say circular='label'"):
-        straight = at_times((times, angle), at)[:, 0]
+    with pytest.warns(LabelKindWarning, match="taken as an angle, because it jumps by a whole"):
+        recognised = at_times((times, angle), at)[:, 0]
+    np.testing.assert_array_equal(recognised, found)
+    straight = at_times((times, angle), at, label_kind={"label": "continuous"})[:, 0]
     assert np.abs(np.exp(1j * straight) - np.exp(1j * speed * at)).max() > 1
 
 
@@ -401,3 +402,16 @@ def test_a_label_that_ends_early_ends_the_last_stretch_and_drops_those_after():
     rec = xcebra.read({"units": given, "label": label}, bin_size=0.5)
     assert rec.epochs.pairs() == [(0, 10), (10, 14)]
     assert rec.time[-1] == pytest.approx(7.75)
+
+
+@pytest.mark.parametrize("width", [0.1, 0.07])
+def test_counts_are_added_so_that_rates_stay(width):
+    times = 0.01 + 0.02 * np.arange(3_000)
+    counts = np.random.default_rng(0).poisson(0.4, (3_000, 3))
+    rec = xcebra.read({"neural": (times, counts)}, bin_size=width, labels=[])
+    rates = rec.neural.mean(axis=0) / width
+    np.testing.assert_allclose(rates, counts.mean(axis=0) / 0.02, rtol=0.01)
+    if width == 0.1:  # five samples in each bin: the counts themselves
+        np.testing.assert_array_equal(rec.neural, counts.reshape(-1, 5, 3).sum(axis=1))
+    traces = xcebra.read({"neural": (times, counts.astype(float))}, bin_size=0.1, labels=[])
+    np.testing.assert_allclose(traces.neural, counts.reshape(-1, 5, 3).mean(axis=1), rtol=1e-6)

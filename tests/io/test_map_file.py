@@ -14,7 +14,8 @@ import pytest
 import xarray
 from scipy.io import netcdf_file
 
-from xcebra.attribution.attribution_map import AttributionMap, Steps
+from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.steps import Steps
 from xcebra.common.choices import AGGREGATES
 from xcebra.statistics.significance import Connections
 
@@ -147,7 +148,7 @@ def test_a_map_comes_back_bit_for_bit(tmp_path, steps, aggregate):
 @pytest.mark.parametrize("entries", [1, 60, 2**22])
 def test_a_restricted_map_comes_back_as_what_was_left(tmp_path, entries, monkeypatch):
     part = make().restrict(times=np.arange(64) % 2 == 0)
-    monkeypatch.setattr("xcebra.attribution.attribution_map._ENTRIES_AT_ONCE", entries)
+    monkeypatch.setattr("xcebra.attribution.steps._ENTRIES_AT_ONCE", entries)
     part.save(tmp_path / "map")
     found = AttributionMap.load(tmp_path / "map")
     assert_same(found, part)

@@ -13,6 +13,7 @@ from pynwb.behavior import SpatialSeries
 from pynwb.testing.mock.ophys import mock_RoiResponseSeries
 
 import xcebra
+from xcebra.caveats import LabelScaleWarning
 from xcebra.io import Contents, Intervals, Series, Spikes, describe, opened
 
 N, WIDTH = 600, 0.05
@@ -200,7 +201,7 @@ def test_one_recording_in_any_form_is_the_same_bit_for_bit(form, tmp_path):
 
 def test_one_recording_in_any_form_has_the_same_embedding_bit_for_bit(tmp_path):
     def embedding(rec):
-        model = xcebra.XCEBRA(time_dims=2, steps=5, random_state=0, progress=False)
+        model = xcebra.XCEBRA(time_dims=2, steps=3, batch_size=128, random_state=0, progress=False)
         return model.fit(rec, label="position").transform(rec).tobytes()
 
     expected = embedding(truth())
@@ -334,13 +335,15 @@ def test_all_that_can_be_labels_are_taken_if_none_is_named():
         ({"a": pd.Series(np.zeros(50)), "b": (np.arange(60) / 10, wide(2, 60))}, {"a": 1, "b": 2}),
     ],
 )
+@pytest.mark.filterwarnings("ignore::xcebra.caveats.LabelScaleWarning")
 def test_labels_are_named_in_any_form(labels, expected):
     rec = xcebra.read(labelled(), labels=labels)
     assert {name: values.shape[1] for name, values in rec.labels.items()} == expected
 
 
 def test_several_entries_are_columns_of_one_label_in_their_order():
-    place = xcebra.read(labelled(), labels={"place": ["y", "x"]}).labels["place"]
+    with pytest.warns(LabelScaleWarning, match="'y' varies more than ten times as much as 'x'"):
+        place = xcebra.read(labelled(), labels={"place": ["y", "x"]}).labels["place"]
     np.testing.assert_array_equal(place, np.column_stack([np.arange(50) ** 2, np.arange(50)]))
 
 

@@ -17,10 +17,10 @@ from xcebra.report.numbers import map_over_time
 
 @pytest.fixture(scope="module")
 def fitted():
-    rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=2000, seed=3)
+    rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=2, n_steps=1000, seed=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", XcebraWarning)
-        model = XCEBRA(time_dims=2, steps=20, batch_size=128, random_state=0, progress=False)
+        model = XCEBRA(time_dims=2, steps=5, batch_size=128, random_state=0, progress=False)
         return rec, model.fit(rec, label="z2")
 
 

@@ -24,7 +24,7 @@ from xcebra.reproduce.synthetic_figures import FIGURES
 from xcebra.reproduce.timing import FitTiming, compare
 from xcebra.sweep import key
 
-HYBRID = Training("hybrid contrastive", steps=20)
+HYBRID = Training("hybrid contrastive", steps=4)
 FEW = Cells(n_cells=8, n_steps=2500, seed=300)
 N_GRID, N_OTHER = 14, 6
 FULL = ["PATH", "--rat", "s", "--module", "1", "--sha256", "DIGEST"]
@@ -86,7 +86,7 @@ def test_grid_cells_are_parted_from_their_controls_and_from_other_cells(public):
 
 
 def test_each_label_finds_its_cells_in_one_model():
-    found = measure(SeveralLabels(FEW, Training("several labels", steps=100)))
+    found = measure(SeveralLabels(FEW, Training("several labels", steps=60)))
     for label in ("position", "heading", "speed"):
         assert found["maps"]["decoder-gradient, sparse"][label]["neurons"] > 0.95
     assert set(found["maps"]) == {
@@ -112,7 +112,7 @@ def test_position_is_decoded_on_time_that_was_not_fitted():
 
 
 def test_a_portrait_knows_every_cell_by_its_kind():
-    found = json.loads(json.dumps(measure(CellTypes(FEW, HYBRID, 10))))
+    found = json.loads(json.dumps(measure(CellTypes(FEW, HYBRID, 2))))
     assert found["kinds"] == [
         k for k in ("place", "grid", "head-direction", "speed") for _ in range(8)
     ]
@@ -124,7 +124,7 @@ def test_a_portrait_knows_every_cell_by_its_kind():
         "mean vector length": 2,
         "speed score": 3,
     }
-    assert found["over_training"]["steps"] == [1, 10, 20]
+    assert found["over_training"]["steps"] == [1, 2, 4]
     assert found["over_time"]["shape"] == [32, 150]
 
 
@@ -144,7 +144,7 @@ def test_our_time_is_told_beside_the_peers():
 
 
 def test_a_fit_is_timed_with_the_maps_of_all_its_samples():
-    found = measure(FitTiming(FEW, Training("hybrid contrastive", steps=20)))
+    found = measure(FitTiming(FEW, HYBRID))
     assert found["fit_s"] > 0
     assert min(found["map_s"].values()) > 0
     assert list(found["map_s"]) == ["decoder-gradient, sparse", "inverted-gradient, plain"]

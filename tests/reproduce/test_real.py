@@ -445,7 +445,7 @@ def test_a_folder_becomes_tables(folder, tmp_path):
         halves=False,
         n_cebra=0,
         n_independent=0,
-        steps=20,
+        steps=3,
         coarse=True,
     )
     data = RealFolder(folder)

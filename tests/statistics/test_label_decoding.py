@@ -299,4 +299,4 @@ def test_words_mention_drift_where_it_matters():
     plain = Decoding(0.3, 0.005, 0.35, error=2.0, chance_error=5.0)
     assert plain.in_words == "R^2 0.30, median error 2, chance 5"
     drifting = Decoding(-0.07, 0.005, 0.28, error=2.0, chance_error=5.0)
-    assert drifting.in_words.startswith("R^2 -0.07 (0.28 without slow drift), ")
+    assert drifting.in_words == "R^2 0.28 without slow drift, 0 or less with it"

@@ -11,7 +11,8 @@ from scipy.special import i0, i1
 from scipy.stats import spearmanr
 
 import xcebra
-from xcebra.attribution.attribution_map import AttributionMap, Steps
+from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.steps import Steps
 from xcebra.caveats import DisagreementWarning
 from xcebra.data.labels import LabelSpec, make_label
 from xcebra.data.recording import Recording

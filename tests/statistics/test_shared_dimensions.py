@@ -67,7 +67,8 @@ def test_a_fit_without_time_latents_makes_every_map(recwarn):
 
 def test_refits_keep_what_the_fit_has_chosen():
     rec = xcebra.datasets.synthetic(n_hidden=2, n_observed=1, n_steps=4000, n_neurons=20, seed=100)
-    model = xcebra.XCEBRA(steps=20, random_state=0, progress=False).fit(rec, label="z2")
+    model = xcebra.XCEBRA(steps=2, batch_size=128, random_state=0, progress=False)
+    model.fit(rec, label="z2")
     refitted = next(model._refitted(rec, None, None, 1))
     assert refitted.time_dims == model.config_["time_dims"] > 0
     assert refitted.window == model.config_["window"]

@@ -1,4 +1,4 @@
-"""Connections given everything else: closed forms, a dense reference, and chance."""
+"""Connections given everything else: closed forms, and chance."""
 
 import math
 
@@ -7,24 +7,14 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 from scipy.stats import kstest
-from sklearn.linear_model import Ridge
 
 from xcebra.statistics.significance import (
-    _FOLDS,
-    _RIDGE,
-    _ROUGH_RIDGE,
     ALLOWANCE,
     LEAST_EFFECT,
     Connections,
-    Gains,
-    _block_functions,
-    _HeldOutRidge,
-    _Nested,
     _p_values,
     find_connections,
-    group_gains,
     merged,
-    share_told,
     typical,
 )
 
@@ -159,98 +149,10 @@ def test_a_trace_of_an_effect_beside_large_ones_is_not_a_connection():
     assert find_connections(x[:, 3:], b, o).significant().all()
 
 
-def test_the_regression_on_the_others_is_ridge_with_folds_held_out():
-    x, others = noise(5, 5, 600), slow(2, 9, 600)
-    fold = np.arange(600) * 20 // 600 % _FOLDS
-    nested = _Nested(x, others, fold, np.random.default_rng(0))
-    design = nested._base.astype(float)
-    expected = np.empty_like(x)
-    for k in range(_FOLDS):
-        train, test = fold != k, fold == k
-        ridge = Ridge(alpha=_RIDGE * train.sum()).fit(design[train], x[train])
-        expected[test] = ridge.predict(design[test])
-    predicted = nested.predicted_without()
-    np.testing.assert_allclose(predicted, expected, atol=2e-4)
-    np.testing.assert_allclose(nested.errors_without(), np.square(x - predicted), atol=1e-5)
-
-
-def test_gains_are_those_of_ridge_regressions_with_folds_held_out():
-    """Every sum of squares again, row by row, in double precision."""
-    n = 611  # stretches of 30 and 31
-    design, roughness = slow(7, 20, n).astype(np.float32), np.geomspace(1, 100, 7)
-    x = (slow(3, 21, n) + design[:, :3]).astype(np.float32)
-    stretch = np.arange(n) * 20 // n
-    found = _HeldOutRidge(design, stretch, roughness).gains(x)
-    design, x = design.astype(float), x.astype(float)
-    expected = np.empty((20, 3))
-    for k in range(_FOLDS):
-        train = stretch % _FOLDS != k
-        penalty = np.diag(_ROUGH_RIDGE * train.sum() * roughness)
-        weights = np.linalg.solve(
-            design[train].T @ design[train] + penalty, design[train].T @ x[train]
-        )
-        for i in range(k, 20, _FOLDS):
-            own = stretch == i
-            missed = x[own] - design[own] @ weights
-            expected[i] = np.square(x[own]).sum(axis=0) - np.square(missed).sum(axis=0)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
-    # The same by scikit-learn: columns scaled so that one penalty serves all.
-    train, own = stretch % _FOLDS != 1, stretch == 5
-    scaled = design / np.sqrt(roughness)
-    ridge = Ridge(alpha=_ROUGH_RIDGE * train.sum(), fit_intercept=False)
-    missed = x[own] - ridge.fit(scaled[train], x[train]).predict(scaled[own])
-    np.testing.assert_allclose(
-        found[5], np.square(x[own]).sum(axis=0) - np.square(missed).sum(axis=0), rtol=1e-4
-    )
-
-
-def test_functions_of_a_block_are_uncorrelated_and_ordered_by_how_rough_they_are():
-    block, others = slow(1, 22), slow(3, 23)
-    functions, roughness = _block_functions(block, others, "continuous", 0)
-    n_main = functions.shape[1] - 6 * 3
-    main = functions[:, :n_main].astype(float)
-    np.testing.assert_allclose(main.T @ main / N, np.eye(n_main), atol=1e-3)
-    np.testing.assert_allclose(functions.mean(axis=0), 0, atol=1e-5)
-    assert (np.diff(roughness[:n_main]) >= 0).all()
-    assert roughness[0] == 1
-    # Products of the smoothest with the others, each as rough as its function.
-    product = main[:, 2] * others[:, 1]
-    np.testing.assert_allclose(
-        functions[:, n_main + 2 * 3 + 1], product - product.mean(), atol=1e-4
-    )
-    np.testing.assert_allclose(roughness[n_main:], np.repeat(roughness[:6], 3))
-
-
 def test_a_block_that_never_changes_adds_nothing():
     found = find_connections(noise(3, 24, 800), np.full((800, 1), 2.0), slow(1, 25, 800))
     assert (found.p_values == 1).all()
     assert np.abs(found.share).max() < 1e-12
-
-
-def test_every_shift_is_fitted_anew_and_groups_make_no_difference():
-    x, b, o = noise(6, 26, 1000) + slow(1, 27, 1000), slow(1, 28, 1000), slow(1, 29, 1000)
-    together = group_gains(x, b, o, n_shifts=12)
-    assert together.nulls.shape == (12, 6)
-    parts = [group_gains(x[:, own], b, o, n_shifts=12) for own in ([4, 0], [1, 5], [2, 3])]
-    joined = Gains.together(parts, np.argsort([4, 0, 1, 5, 2, 3]))
-    for field in ("by_stretch", "nulls", "leaked", "left", "total"):
-        np.testing.assert_allclose(
-            getattr(joined, field), getattr(together, field), rtol=1e-3, atol=1e-3
-        )
-    # Each null is the gain of the remainder moved: none of them is a gain at its own place.
-    assert (together.nulls.std(axis=0) > 0).all()
-    assert together.total.sum(axis=0) == pytest.approx(np.full(6, 1000.0))
-
-
-def test_without_others_nothing_is_explained_by_them():
-    x = noise(2, 6, 600)
-    nested = _Nested(x, np.empty((600, 0)), np.arange(600) % _FOLDS, np.random.default_rng(0))
-    found = nested.errors_without()
-    for k in range(_FOLDS):
-        held = np.arange(600) % _FOLDS == k
-        np.testing.assert_allclose(
-            found[held], np.square(x[held] - x[~held].mean(axis=0)), atol=1e-5
-        )
 
 
 def test_p_values_are_ranks_among_a_neurons_own_shifts():
@@ -382,15 +284,3 @@ def test_twice_the_median_p_is_rarely_small_where_there_is_nothing():
         z = np.sqrt(shared) * common + np.sqrt(1 - shared) * own
         fits = [connections(np.zeros(20_000), np.ones(20_000), stats.norm.sf(each)) for each in z]
         assert (merged(fits).p_values <= 0.05).mean() <= 0.055
-
-
-# One signal from another
-
-
-def test_what_a_smooth_function_tells_is_told_and_noise_is_not():
-    rng = np.random.default_rng(0)
-    source = np.sin(np.cumsum(0.1 * rng.standard_normal((4000, 1)), axis=0))
-    bent = np.exp(source) / np.exp(source).std()
-    assert share_told(bent, source) > 0.99
-    assert share_told(bent + rng.standard_normal((4000, 1)), source) == pytest.approx(0.5, abs=0.05)
-    assert share_told(rng.standard_normal((4000, 2)), source) < 0.02

@@ -212,7 +212,7 @@ def test_chance_counts_no_more_negatives_than_were_used():
 
 def test_p_values_of_labels_that_have_nothing_to_do_with_the_embedding_are_uniform():
     p = [
-        label_fit(autoregressive(200, 2, 0.0, s), autoregressive(200, 1, 0.0, 1000 + s), s).p_value
+        label_fit(autoregressive(100, 2, 0.0, s), autoregressive(100, 1, 0.0, 1000 + s), s).p_value
         for s in range(200)
     ]
     assert stats.kstest(p, "uniform").pvalue > 0.001
@@ -251,7 +251,7 @@ def test_time_is_not_learned_from_white_noise():
 
 
 def test_p_values_of_time_on_white_noise_are_uniform():
-    p = [time_fit(autoregressive(200, 2, 0.0, s), seed=s).p_value for s in range(100)]
+    p = [time_fit(autoregressive(100, 2, 0.0, s), seed=s).p_value for s in range(100)]
     assert stats.kstest(p, "uniform").pvalue > 0.001
 
 
@@ -360,12 +360,12 @@ def on_circle(angles):
 
 
 @pytest.mark.parametrize("concentration", [1.0, 4.0, 16.0])
-@pytest.mark.parametrize("n_negatives", [256, 2048])
+@pytest.mark.parametrize("n_negatives", [256, 1024])
 def test_information_of_angles_that_differ_by_von_mises_noise(concentration, n_negatives):
     """The cosine is their best critic: what they share is known, whatever the negatives."""
     rng = np.random.default_rng(0)
-    first, other = rng.uniform(0, 2 * np.pi, 20_000), rng.uniform(0, 2 * np.pi, n_negatives)
-    second = first + rng.vonmises(0, concentration, 20_000)
+    first, other = rng.uniform(0, 2 * np.pi, 10_000), rng.uniform(0, 2 * np.pi, n_negatives)
+    second = first + rng.vonmises(0, concentration, 10_000)
     found = _information(
         on_circle(first),
         on_circle(second),
@@ -379,9 +379,9 @@ def test_information_of_angles_that_differ_by_von_mises_noise(concentration, n_n
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, 0.99])
 def test_information_never_exceeds_what_gaussians_share(rho):
-    x, noise, other = np.random.default_rng(0).standard_normal((3, 20_000, 1))
+    x, noise, other = np.random.default_rng(0).standard_normal((3, 10_000, 1))
     y = rho * x + math.sqrt(1 - rho**2) * noise
-    found = _information(tensor(x), tensor(y), tensor(other[:2000]), config())
+    found = _information(tensor(x), tensor(y), tensor(other[:1000]), config())
     exact = -0.5 * math.log(1 - rho**2)
     assert found <= exact + 0.02
     assert found >= 0.9 * exact - 0.05
@@ -487,7 +487,7 @@ def test_what_cannot_be_judged_is_unclear():
     assert "could not be judged" in with_decoding(loss_fit(0.005), None).explanation("speed")
 
 
-def test_the_explanation_says_what_is_wrong_and_what_to_try():
+def test_the_explanation_says_what_is_wrong():
     no = with_decoding(loss_fit(0.005), read_with(0.4))
     assert no.explanation("heading").startswith(
         "heading was not found in the activity: on held-out time it is read no better than a "
@@ -495,10 +495,9 @@ def test_the_explanation_says_what_is_wrong_and_what_to_try():
     )
     weak = with_decoding(loss_fit(0.005), read_with(0.02)).explanation("heading")
     assert "hardly better than shifted labels" in weak
-    assert "try larger bins" in weak
     unlearned = with_decoding(loss_fit(0.3), read_with(0.005, 0.05)).explanation("heading")
     assert "unclear whether the embedding has learned it" in unlearned
-    assert "(p = 0.300); try more steps" in unlearned
+    assert unlearned.endswith("no lower than with shifted labels (p = 0.300)")
     assert loss_fit(0.005).explanation("time") == (
         "time was learned better than by chance on held-out samples "
         "(held-out loss 4.00, chance 6.00; p = 0.005)"

@@ -125,7 +125,9 @@ def noise(width):
 
 @pytest.mark.parametrize("recipe", ["xcebra", "paper"])
 @pytest.mark.parametrize(("window", "width"), [(10, 0), (1, 2.0), (4, 1.0)])
-def test_noise_that_windows_or_smoothing_spread_is_not_learned(window, width, recipe):
+def test_noise_that_windows_or_smoothing_spread_is_not_learned(
+    window, width, recipe, short_decoders
+):
     rec = Recording(noise(width), overlap=overlap_of(width))
     settings = {"window": window, "recipe": recipe, "steps": 40, "batch_size": 256}
     model = XCEBRA(None, 3, random_state=0, progress=False, **settings)
@@ -177,12 +179,12 @@ def test_windows_longer_than_every_epoch_are_refused(rec):
 
 
 def test_a_window_of_one_is_no_window(rec):
-    settings = {"steps": 10, "random_state": 0, "progress": False}
+    settings = {"steps": 5, "batch_size": 128, "random_state": 0, "progress": False}
+    neural, label = rec.neural[:1000], rec.labels["z2"][:1000]
     plain, one = (
-        XCEBRA(2, 2, window=window, **settings).fit(rec.neural, rec.labels["z2"])
-        for window in (None, 1)
+        XCEBRA(2, 2, window=window, **settings).fit(neural, label) for window in (None, 1)
     )
-    assert np.array_equal(plain.transform(rec.neural), one.transform(rec.neural))
+    assert np.array_equal(plain.transform(neural), one.transform(neural))
     assert plain.config_["window"] == 1
 
 
@@ -309,7 +311,7 @@ def test_every_so_manieth_sample_is_read_with_its_own_neighbours(rec, fitted):
         fitted.attribute(rec.neural, every=0)
 
 
-def test_neurons_that_lead_the_label_are_found_at_their_lag():
+def test_neurons_that_lead_the_label_are_found_at_their_lag(short_decoders):
     """Three neurons show the label three samples before it comes; the others show nothing."""
     rng = np.random.default_rng(0)
     label = np.sin(np.cumsum(0.4 * rng.standard_normal(6003)))
@@ -324,12 +326,14 @@ def test_neurons_that_lead_the_label_are_found_at_their_lag():
     assert amap.block("label")[:3].min() > 2 * amap.block("label")[3:].max()
 
 
-def test_a_tested_map_and_its_page_of_a_model_with_a_window(rec, tmp_path, monkeypatch):
-    monkeypatch.setattr("xcebra.statistics.significance.N_SHIFTS", 19)
+def test_a_tested_map_and_its_page_of_a_model_with_a_window(
+    rec, tmp_path, monkeypatch, full_decoders
+):
+    monkeypatch.setattr("xcebra.statistics.block_gains.N_SHIFTS", 19)
     data = Recording(rec.neural, rec.labels, ground_truth=rec.ground_truth)
-    model = XCEBRA(2, 2, window=4, steps=60, batch_size=256, random_state=0, progress=False).fit(
-        data, label="z2"
-    )
+    model = XCEBRA(2, 2, window=4, steps=60, batch_size=256, random_state=0, progress=False)
+    with full_decoders():
+        model.fit(data, label="z2")
     amap = model.attribute(data, test=True, every=4)
     truth = rec.ground_truth["z2"]
     assert amap.significant("z2")[truth].mean() > 0.8

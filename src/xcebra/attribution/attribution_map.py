@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
+from xcebra.attribution.groups import Groups, group_scores
+from xcebra.attribution.steps import Gather, Steps, rows_at, rows_in_epochs
 from xcebra.caveats import XcebraWarning
+from xcebra.common.checks import raise_if
 from xcebra.common.choices import AGGREGATES
 from xcebra.common.errors import InputError
-from xcebra.data.epochs import Epochs, IntArray
+from xcebra.data.units import UnitTable, check_units
 from xcebra.statistics import second_opinion
 from xcebra.statistics.second_opinion import Disagreement, SecondOpinion
 from xcebra.statistics.significance import Connections
@@ -26,79 +29,6 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
 Array = NDArray[np.float64]
-# Entries of maps that are processed at once. It limits memory and does not change the result.
-_ENTRIES_AT_ONCE = 2**22
-
-
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """Signed maps of single time steps.
-
-    Parameters
-    ----------
-    stored : ndarray of shape (n_stored, n_neurons, n_latents)
-        Maps in memory, or memory-mapped from a file.
-    times : ndarray of shape (n_times,)
-        Sample index of each map.
-    rows : ndarray of shape (n_times,), optional
-        Indices of these maps among the stored maps. None means all of them.
-    """
-
-    stored: NDArray[np.float32]
-    times: IntArray
-    rows: IntArray | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("stored", "times", "rows"):
-            if (array := getattr(self, name)) is not None:
-                # A view is made read-only: large arrays are not copied, and the caller's own array
-                # stays writeable.
-                array = array.view()
-                array.flags.writeable = False
-                object.__setattr__(self, name, array)
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    @property
-    def maps(self) -> NDArray[np.float32]:
-        """Every map, of shape (n_times, n_neurons, n_latents)."""
-        return self.stored if self.rows is None else self.stored[self.rows]
-
-    def choose(self, rows: IntArray) -> Steps:
-        """The steps at these rows, without a copy.
-
-        Parameters
-        ----------
-        rows : ndarray of int
-            Positions among the steps of this object.
-        """
-        return Steps(self.stored, self.times[rows], rows if self.rows is None else self.rows[rows])
-
-    def parts(self) -> Iterator[NDArray[np.float32]]:
-        """Yield the maps in parts that are small enough to be processed at once.
-
-        Each part has shape (n_steps_of_the_part, n_neurons, n_latents).
-        """
-        at_once = max(1, _ENTRIES_AT_ONCE // max(1, int(np.prod(self.stored.shape[1:]))))
-        for start in range(0, len(self), at_once):
-            part = slice(start, start + at_once)
-            yield self.stored[part if self.rows is None else self.rows[part]]
-
-    def norms(self, block: slice) -> NDArray[np.float32]:
-        """Norm over a block's latents at every step, of shape (n_times, n_neurons)."""
-        return np.concatenate([np.linalg.norm(p[:, :, block], axis=2) for p in self.parts()])
-
-    def median(self) -> Array:
-        """Median over time of absolute values, of shape (n_neurons, n_latents)."""
-        n_neurons, n_latents = self.stored.shape[1:]
-        at_once = max(1, _ENTRIES_AT_ONCE // max(1, len(self) * n_latents))
-        medians = []
-        for start in range(0, n_neurons, at_once):
-            part = slice(start, start + at_once)
-            entries = self.stored[:, part] if self.rows is None else self.stored[self.rows, part]
-            medians.append(np.median(np.abs(entries), axis=0))
-        return np.concatenate(medians).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +87,8 @@ class AttributionMap:
         For each label that was available, the second opinion on every neuron.
     warnings : tuple of XcebraWarning
         Every warning that was raised when the map was computed.
+    units : mapping of str to ndarray of shape (n_neurons,)
+        What is known of each neuron, such as its area; see `Recording.units`.
 
     Examples
     --------
@@ -183,13 +115,17 @@ class AttributionMap:
     lags: Mapping[int, AttributionMap] = field(default_factory=dict)
     opinions: Mapping[str, SecondOpinion] = field(default_factory=dict)
     warnings: tuple[XcebraWarning, ...] = ()
+    units: UnitTable = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         # These are copies, so that the caller can still change the original arrays.
         set_(self, "values", _frozen(self.values))
         set_(self, "scores", {name: _frozen(score) for name, score in self.scores.items()})
-        for name in ("scores", "blocks", "made", "connections", "lags", "opinions"):
+        problems: list[str] = []
+        set_(self, "units", check_units(self.units, len(self.neuron_names), problems))
+        raise_if(problems)
+        for name in ("scores", "blocks", "made", "connections", "lags", "opinions", "units"):
             set_(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @classmethod
@@ -291,6 +227,29 @@ class AttributionMap:
         order = np.argsort(-score, kind="stable")
         return [(self.neuron_names[i], float(score[i])) for i in order]
 
+    def by(self, column: str, *, alpha: float = 0.05) -> Groups:
+        """Summarise the map by groups of neurons.
+
+        Parameters
+        ----------
+        column : str
+            Column of ``units``, such as the area.
+        alpha : float
+            False discovery rate of the neurons that count as connected.
+
+        Returns
+        -------
+        Groups
+            For every block and group, the mean score and, if the block was tested, the share of
+            connected neurons with its interval.
+        """
+        return group_scores(self, column, alpha)
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """Labels that were controlled for, and not asked about."""
+        return tuple(self.made.get("controls", ()))
+
     def agreement(self, name: str) -> float | None:
         """How well the map and an encoding model of the label alone rank neurons alike.
 
@@ -377,9 +336,9 @@ class AttributionMap:
         if (times is None) == (epochs is None):
             raise InputError("give either times or epochs")
         if epochs is None:
-            rows = _rows(steps.times, times, "times")
+            rows = rows_at(steps.times, times, "times")
         else:
-            rows = _rows_in_epochs(steps.times, epochs, "epochs")
+            rows = rows_in_epochs(steps.times, epochs, "epochs")
         chosen = steps.choose(rows)
         return self._remade(chosen, self.made.get("aggregate", "mean"))
 
@@ -426,7 +385,7 @@ class AttributionMap:
         norms = steps.norms(self.blocks[block])
         means, variances, freedom, taken = [], [], [], np.zeros(len(steps), dtype=int)
         for name, condition in (("first", first), ("second", second)):
-            find = _rows if np.ndim(condition) == 1 else _rows_in_epochs
+            find = rows_at if np.ndim(condition) == 1 else rows_in_epochs
             rows = find(steps.times, condition, name)
             if len(rows) < 2:
                 raise InputError(f"{name} holds 1 sample of the map; an interval needs 2 or more")
@@ -463,16 +422,24 @@ class AttributionMap:
 
         return map_file.to_xarray(self)
 
-    def to_pandas(self) -> DataFrame:
+    def to_pandas(self, *, flat: bool = False) -> DataFrame:
         """Convert the map to a table with one row per neuron.
 
-        The columns are the score for every block, the results of the test if there are any, the
-        value for every latent, and the second opinion: the rate, and for every label the encoding
-        strength and the usual score for the label's kind.
+        The columns are what is known of the neurons, the score for every block, the results of the
+        test if there are any, the value for every latent, and the second opinion: the rate, and
+        for every label the encoding strength and the usual score for the label's kind.
+
+        Parameters
+        ----------
+        flat : bool
+            Name the columns by one word each, such as ``"score_position"``, and leave out what is
+            known of the neurons and the values of single latents. If all neurons have numbers as
+            names, they are the index. This is the form for the metadata of a pynapple TsGroup:
+            ``units.set_info(amap.to_pandas(flat=True))``.
         """
         from xcebra.io import map_file
 
-        return map_file.to_pandas(self)
+        return map_file.to_flat_pandas(self) if flat else map_file.to_pandas(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the map to one netCDF file; no incomplete file is left behind."""
@@ -494,20 +461,26 @@ class AttributionMap:
         ax: Axes | None = None,
         block: str | None = None,
         truth: Mapping[str, Any] | NDArray[np.bool_] | None = None,
+        group_by: str | None = None,
     ) -> Axes:
         """Draw the map; see `xcebra.plots`.
 
         Parameters
         ----------
-        kind : {"map", "bars", "time"}
+        kind : {"map", "bars", "time", "neurons", "groups"}
             ``"map"``: heat map of neurons by latents, and beside it the true connections if
             ``truth`` is given. ``"bars"``: one bar per neuron for a block. ``"time"``: every
-            neuron's score for a block over time.
+            neuron's score for a block over time. ``"neurons"``: the neurons sorted by their score
+            for a block, with the result of the test. ``"groups"``: the scores for a block by
+            groups of neurons.
         ax : Axes, optional
         block : str, optional
-            Block for ``"bars"`` and ``"time"``. By default, it is the first block.
+            Block for all kinds but ``"map"``. By default, it is the first block.
         truth : mapping of str to bool array of shape (n_neurons,), or such an array, optional
             True connections: by factor for ``"map"``, a single array for ``"bars"``.
+        group_by : str, optional
+            Column of ``units`` for the colours of ``"neurons"``, and for ``"groups"``, which needs
+            it.
         """
         from xcebra import plots
 
@@ -518,7 +491,16 @@ class AttributionMap:
             return plots.block_scores(self, name, ax=ax, truth=truth)  # type: ignore[arg-type]
         if kind == "time":
             return plots.scores_over_time(self, name, ax=ax)
-        raise InputError(f"kind must be 'map', 'bars' or 'time', got {kind!r}")
+        if kind == "neurons":
+            return plots.neurons(self, name, group_by=group_by, ax=ax)
+        if kind == "groups":
+            if group_by is None:
+                raise InputError(
+                    f"kind='groups' needs group_by, a column of the units: {list(self.units)}",
+                    ("group_by",),
+                )
+            return plots.groups(self, group_by, name, ax=ax)
+        raise InputError(f"kind must be 'map', 'bars', 'time', 'neurons' or 'groups', got {kind!r}")
 
     def __repr__(self) -> str:
         n_neurons, n_latents = self.values.shape
@@ -538,7 +520,8 @@ class AttributionMap:
         # Read-only mappings cannot be pickled. `__post_init__` makes the plain ones read-only.
         parts = dict(self.scores), dict(self.blocks), self.neuron_names, self.latent_names
         others = dict(self.made), self.steps, dict(self.connections), dict(self.lags)
-        return type(self), (self.values, *parts, *others, dict(self.opinions), self.warnings)
+        last = dict(self.opinions), self.warnings, dict(self.units)
+        return type(self), (self.values, *parts, *others, *last)
 
     def _steps(self, asked: str) -> Steps:
         if self.steps is None:
@@ -552,56 +535,8 @@ class AttributionMap:
         amap = AttributionMap.from_steps(
             steps, self.blocks, self.neuron_names, self.latent_names, aggregate=aggregate
         )
-        return replace(amap, made={**self.made, **amap.made}, warnings=self.warnings)
-
-
-class Gather:
-    """Aggregate maps over time, for each entry and each block, in constant memory.
-
-    Parameters
-    ----------
-    aggregate : {"mean", "max", "sum"}
-    blocks : tuple of slice
-    """
-
-    def __init__(self, aggregate: str, blocks: tuple[slice, ...]) -> None:
-        self._aggregate = aggregate
-        self._blocks = blocks
-        self._n = 0
-        self._state: list[Array] = []
-
-    def add(self, maps: Any) -> None:
-        """Add maps.
-
-        Parameters
-        ----------
-        maps : ndarray or Tensor of shape (n_samples, n_neurons, n_latents)
-        """
-        parts = [abs(maps), *(_norm(maps[:, :, b]) for b in self._blocks)]
-        if self._aggregate == "max":
-            new = [_as_double(p.amax(0) if hasattr(p, "amax") else p.max(0)) for p in parts]
-            merge: Any = np.maximum
-        else:
-            new = [_as_double(p.sum(0)) for p in parts]
-            merge = np.add
-        if self._state:
-            new = [merge(a, b) for a, b in zip(self._state, new, strict=True)]
-        self._state = new
-        self._n += len(maps)
-
-    def result(self) -> tuple[Array, list[Array]]:
-        """Values of shape (n_neurons, n_latents), and each block's scores of shape (n_neurons,)."""
-        divide = self._n if self._aggregate == "mean" else 1
-        values, *scores = [s / divide for s in self._state]
-        return values, scores
-
-
-def _norm(entries: Any) -> Any:
-    return (entries * entries).sum(2) ** 0.5
-
-
-def _as_double(values: Any) -> Array:
-    return np.asarray(values.cpu() if hasattr(values, "cpu") else values, dtype=np.float64)
+        made = {**self.made, **amap.made}
+        return replace(amap, made=made, warnings=self.warnings, units=self.units)
 
 
 def _frozen(array: Array) -> Array:
@@ -627,45 +562,3 @@ def standardised(scores: Array) -> Array:
     deviation = np.where(varies, scores.std(axis=-1, keepdims=True), 1.0)
     centred = np.where(varies, scores - scores.mean(axis=-1, keepdims=True), 0.0)
     return centred / np.where(deviation > 0, deviation, 1.0)
-
-
-def _rows(known: IntArray, times: Any, name: str) -> IntArray:
-    """Positions of the requested samples, by index or mask, among the samples of a map."""
-    try:
-        wanted = np.asarray(times if isinstance(times, np.ndarray) else list(times))
-    except (TypeError, ValueError):
-        wanted = np.empty((0, 0))
-    if wanted.ndim == 1 and len(wanted) == 0:
-        wanted = wanted.astype(np.int64)
-    if wanted.ndim != 1 or wanted.dtype.kind not in "biu":
-        raise InputError(f"{name} must hold sample indices or a mask, got {times!r}")
-    if wanted.dtype == bool:
-        last = int(known.max())
-        if len(wanted) <= last:
-            raise InputError(
-                f"{name} is a mask of {len(wanted)} samples, but the map reaches sample {last} of "
-                "the recording"
-            )
-        wanted = np.flatnonzero(wanted)
-    elif len(missing := np.setdiff1d(wanted, known)):
-        raise InputError(f"{name} asks for sample {missing[0]}, which the map does not have")
-    return _nonempty(np.isin(known, wanted), name)
-
-
-def _rows_in_epochs(known: IntArray, epochs: Any, name: str) -> IntArray:
-    """The same for epochs of the recording, which may end after the map's last sample."""
-    epochs = list(epochs) if isinstance(epochs, Iterable) else epochs
-    try:
-        reach = max(int(stop) for _, stop in epochs)
-    except (TypeError, ValueError, OverflowError):
-        reach = 0
-    checked = Epochs.check(epochs, max(reach, int(known.max()) + 1))
-    epoch = np.searchsorted(checked.starts, known, side="right") - 1
-    return _nonempty((epoch >= 0) & (known < checked.stops[epoch]), name)
-
-
-def _nonempty(inside: NDArray[np.bool_], name: str) -> IntArray:
-    """Positions where ``inside`` is True, or an error if there are none."""
-    if not inside.any():
-        raise InputError(f"{name} holds no sample of the map")
-    return np.flatnonzero(inside)

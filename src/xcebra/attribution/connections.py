@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xcebra.attribution.crossed_map import Source
+from xcebra.attribution.crossed_source import Source
 from xcebra.attribution.sparse_basis import Mixture
 from xcebra.common.errors import InputError
 from xcebra.data.epochs import IntArray, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Activity, Recording
+from xcebra.statistics.block_gains import Gains, group_gains
 from xcebra.statistics.controls import with_controls
-from xcebra.statistics.significance import Connections, Gains, group_gains, merge_groups
+from xcebra.statistics.significance import Connections, merge_groups
 
 Array = NDArray[np.float64]
 

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xcebra.attribution import methods
-from xcebra.attribution.attribution_map import AttributionMap, Gather, Steps
+from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.attribution.methods import Layers
 from xcebra.attribution.request import MapRequest, Names
 from xcebra.attribution.step_store import StepStore
+from xcebra.attribution.steps import Gather, Steps
 from xcebra.data.epochs import IntArray, evenly_spaced, samples_before
 from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder

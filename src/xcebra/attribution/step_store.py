@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xcebra.attribution.attribution_map import Steps
+from xcebra.attribution.steps import Steps
 from xcebra.data.epochs import IntArray
 
 # Larger maps are stored in a temporary file. Larger values use more memory. Not tuned.

@@ -60,11 +60,13 @@ def map_warnings(
         blocks of the model.
     """
     method = request.method
-    # Directions and slices can belong to any block.
+    # Directions and slices can belong to any block. Nobody asks about labels that are controlled
+    # for.
     blocks = [
         name
         for name in model.blocks_
-        if name in map_blocks or not set(map_blocks) <= set(model.blocks_)
+        if (name in map_blocks or not set(map_blocks) <= set(model.blocks_))
+        and name not in model.controls_
     ]
     missing = method in GENERATIVE and model.left_over_ > _MOST_LEFT_OVER
     # The warning about collapsed directions advises fewer latents. It is not given if a factor has
@@ -124,6 +126,8 @@ def _mixed(model: Any, method: str, select: Any) -> Iterator[XcebraWarning]:
     for name, mixture in model.mixture_.items():
         # A label that was not learned has its own warning.
         unlearned = model.goodness_of_fit_[name].learned is False
+        if name in model.controls_:
+            continue
         # A mixture changes the columns of the label. In methods that describe how the encoder
         # computes latents, it changes those of the time block.
         moved = model.blocks_.get(name if method in GENERATIVE else "time", slice(0, 0))

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from xcebra import __version__
-from xcebra.cli import attribute, fit, inspect, report, reproduce, simulate
+from xcebra.cli import attribute, export, fetch, fit, inspect, report, reproduce, simulate
 
 
 class _OneLineGroup(TyperGroup):
@@ -31,6 +31,10 @@ class _OneLineGroup(TyperGroup):
                 args, prog_name, complete_var, False, windows_expand_args, **extra
             )
         except Exception as error:
+            if type(error).__name__ == "Abort":
+                # Ctrl-C before a command has begun, or after it has ended.
+                typer.echo("stopped", err=True)
+                sys.exit(130)
             # What the parser of options raises; the class is not public.
             if not hasattr(error, "format_message"):
                 raise
@@ -59,10 +63,12 @@ app = typer.Typer(
 )
 for _command in (
     inspect.inspect,
+    fetch.fetch,
     simulate.simulate,
     fit.fit,
     attribute.attribute,
     report.report,
+    export.export,
     reproduce.reproduce,
 ):
     app.command()(_command)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xcebra.cli.console import Json, Quiet, RunFolder, one_line_errors, without_none
+from xcebra.cli.console import GroupBy, Json, Quiet, RunFolder, one_line_errors, without_none
 from xcebra.common.choices import Aggregate, Basis, Method
 from xcebra.common.errors import InputError
 
@@ -48,12 +48,15 @@ def attribute(
     figure: Annotated[
         Path | None, typer.Option(help="Also draw the map: .png, .svg or .pdf.")
     ] = None,
+    group_by: GroupBy = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Make the attribution map of a run: which neurons carry which label."""
-    with one_line_errors():
-        from xcebra.report.run_folder import MAP, Run
+    with one_line_errors(quiet):
+        from xcebra.attribution.groups import group_names
+        from xcebra.report.questions import ordered_blocks
+        from xcebra.report.run_folder import MAP, Run, logged
 
         path = out or run / MAP
         if path.suffix != ".nc":
@@ -61,17 +64,21 @@ def attribute(
         if figure is not None and figure.suffix not in _FIGURES:
             raise InputError(f"--figure {figure} must end in {', '.join(_FIGURES)}")
         opened_run = Run.open(run)
-        amap = opened_run.model.attribute(
-            opened_run.recording,
-            method=method,
-            basis=basis,
-            smooth=smooth,
-            aggregate=aggregate,
-            block=block,
-            keep_time=keep_time,
-            test=test,
-            refits=refits,
-        )
+        if group_by is not None:
+            # Raises an error before the map is made, which takes longer.
+            group_names(opened_run.recording.units or opened_run.model.units_, group_by)
+        with logged(run, "attribute"):
+            amap = opened_run.model.attribute(
+                opened_run.recording,
+                method=method,
+                basis=basis,
+                smooth=smooth,
+                aggregate=aggregate,
+                block=block,
+                keep_time=keep_time,
+                test=test,
+                refits=refits,
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         amap.save(path)
         if figure is not None:
@@ -80,10 +87,17 @@ def attribute(
             figure.parent.mkdir(parents=True, exist_ok=True)
             drawing.savefig(figure, dpi=200, bbox_inches="tight")
         if as_json:
-            typer.echo(json.dumps({"map": str(path), "neurons": _ranked(amap)}))
+            result: dict[str, Any] = {"map": str(path), "neurons": _ranked(amap)}
+            if group_by is not None:
+                result["groups"] = _grouped(amap, group_by)
+            typer.echo(json.dumps(result))
         elif not quiet:
-            for name in amap.blocks:
-                typer.echo(_top_neurons(amap, name, opened_run.model.goodness_of_fit_.get(name)))
+            fits = opened_run.model.goodness_of_fit_
+            for name in ordered_blocks(amap):
+                typer.echo(_top_neurons(amap, name, fits.get(name)))
+                if group_by is not None and name not in amap.controls:
+                    for line in _group_lines(amap, group_by, name, fits.get(name)):
+                        typer.echo(line)
             typer.echo(path)
             if figure is not None:
                 typer.echo(figure)
@@ -112,6 +126,35 @@ def _ranked(amap: AttributionMap) -> dict[str, list[dict[str, Any]]]:
     return ranked
 
 
+def _grouped(amap: AttributionMap, column: str) -> dict[str, list[dict[str, Any]]]:
+    """Return every group of each block, highest mean score first, as plain values."""
+    return {
+        name: [
+            {
+                column: score.group,
+                "neurons": score.n_neurons,
+                "mean_score": score.mean_score,
+                **without_none(
+                    connected=score.n_connected, share_low=score.low, share_high=score.high
+                ),
+            }
+            for score in scores
+        ]
+        for name, scores in amap.by(column).scores.items()
+    }
+
+
+def _group_lines(
+    amap: AttributionMap, column: str, name: str, fit: GoodnessOfFit | None
+) -> list[str]:
+    """Return one line for each group of neurons; none for a label that was not found."""
+    from xcebra.report.questions import doubt
+
+    if doubt({} if fit is None else {name: fit}, name) is not None:
+        return []
+    return [f"  {column} {score.in_words()}" for score in amap.by(column).scores[name]]
+
+
 def _top_neurons(amap: AttributionMap, name: str, fit: GoodnessOfFit | None) -> str:
     """Return one line about a block: its neurons with the highest scores.
 
@@ -124,10 +167,11 @@ def _top_neurons(amap: AttributionMap, name: str, fit: GoodnessOfFit | None) -> 
         return f"{name}: unclear whether it is in the activity, so no neuron is called connected"
     scores = amap.block(name)
     order = (-scores).argsort(kind="stable")
-    line = f"{name}: top neurons: "
+    title = f"{name} (controlled for)" if name in amap.controls else name
+    line = f"{title}: top neurons: "
     if name in amap.connections:
         order = order[amap.significant(name)[order]]
-        line = f"{name}: {amap.connections[name].in_words()}"
+        line = f"{title}: {amap.connections[name].in_words()}"
         if len(order) == 0:
             return line
         line += "; top neurons: "

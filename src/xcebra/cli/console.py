@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 from types import TracebackType
@@ -11,16 +12,24 @@ import typer
 
 from xcebra.caveats import XcebraWarning
 from xcebra.common.errors import InputError, MissingExtraError
+from xcebra.common.progress import lines, logger, watched
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 RunFolder = Annotated[Path, typer.Argument(help="Folder that xcebra fit has made.")]
+GroupBy = Annotated[
+    str | None, typer.Option(help="Column of the units that groups neurons, such as location.")
+]
 
 # Arguments of the library whose options have other names.
-_OPTIONS = {"labels": ("--label",), "label_kind": ("--circular", "--discrete")}
+_OPTIONS = {
+    "labels": ("--label",),
+    "label_kind": ("--circular", "--discrete", "--continuous"),
+}
 # Arguments that can be given as options; a message about any other is printed as it is.
 _ARGUMENTS = (
     *("labels", "label_dims", "label_kind", "time_dims", "neural", "epochs", "circular"),
+    *("control", "units", "unit_table", "group_by"),
     *("bin_size", "smooth", "window", "time_offset", "steps", "batch_size", "learning_rate"),
     *("jacobian_weight", "temperature", "objective", "recipe", "device", "out"),
     *("method", "basis", "aggregate", "block", "keep_time", "refits", "jobs", "dask", "also"),
@@ -35,15 +44,31 @@ def without_none(**options: Any) -> dict[str, Any]:
 class one_line_errors:
     """Context manager that prints errors of the user in one line and exits with code 2.
 
-    Errors of the program are raised as they are. Warnings are printed in one line too. After
-    Ctrl-C, a message says how to continue.
+    Errors of the program are raised as they are. Warnings are printed in one line too, and where
+    nobody watches, a line about long work every half minute. After Ctrl-C, a message says how to
+    continue.
+
+    Parameters
+    ----------
+    quiet : bool
+        Print nothing but errors.
     """
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
 
     def __enter__(self) -> None:
         self._caught = warnings.catch_warnings()
         self._caught.__enter__()
         warnings.simplefilter("always", XcebraWarning)
-        warnings.showwarning = _print_warning  # type: ignore[assignment]
+        warnings.showwarning = self._show  # type: ignore[assignment]
+        self._handler: logging.Handler = logging.NullHandler()
+        if not self._quiet and not watched():
+            self._handler = logging.StreamHandler()
+            self._handler.setFormatter(logging.Formatter("xcebra: %(message)s"))
+        self._level = logger.level
+        logger.setLevel(logging.INFO)
+        lines.addHandler(self._handler)
 
     def __exit__(
         self,
@@ -52,6 +77,8 @@ class one_line_errors:
         trace: TracebackType | None,
     ) -> None:
         self._caught.__exit__(None, None, None)
+        lines.removeHandler(self._handler)
+        logger.setLevel(self._level)
         if isinstance(error, KeyboardInterrupt):
             typer.echo("stopped; what is finished is kept, the same command goes on", err=True)
             raise typer.Exit(130)
@@ -61,10 +88,11 @@ class one_line_errors:
             typer.echo(f"xcebra: {_with_options(error)}", err=True)
             raise typer.Exit(2)
 
-
-def _print_warning(message: Any, category: type[Warning], *where: Any) -> None:
-    if issubclass(category, XcebraWarning):
-        typer.echo(f"xcebra: note: {_with_options(message)}", err=True)
+    def _show(self, message: Any, category: type[Warning], *where: Any) -> None:
+        if issubclass(category, XcebraWarning):
+            logger.info("note: %s", message)
+            if not self._quiet:
+                typer.echo(f"xcebra: note: {_with_options(message)}", err=True)
 
 
 def _with_options(message: Any) -> str:

@@ -13,6 +13,7 @@ import typer
 from xcebra.cli.console import Json, Quiet, one_line_errors, without_none
 from xcebra.common.choices import ObjectiveName, RecipeName
 from xcebra.common.errors import InputError
+from xcebra.common.progress import watched
 
 if TYPE_CHECKING:
     from xcebra.report.run_folder import Run
@@ -25,7 +26,17 @@ def fit(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("run"),
     label: Annotated[
-        list[str] | None, typer.Option(help="Label to learn from; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Label to learn from; may be repeated. NAME, or NAME=WHAT: position=x,z, "
+            "speed=speed(x,z), heading=angle(x1,y1,x2,y2), log(speed), trials/choice."
+        ),
+    ] = None,
+    control: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Label to control for: regressed along, and not asked about; may be repeated."
+        ),
     ] = None,
     label_dims: Annotated[
         list[str] | None,
@@ -42,7 +53,16 @@ def fit(
         typer.Option(help="Entry that holds the activity, if several entries could be it."),
     ] = None,
     epochs: Annotated[
-        str | None, typer.Option(help="Name of the intervals in the file to use.")
+        str | None,
+        typer.Option(help="Name of the intervals in the file to use, or a tag of them: wake."),
+    ] = None,
+    units: Annotated[
+        str | None,
+        typer.Option(help="Units to use, as in \"location == 'adn' and rate > 0.5\"."),
+    ] = None,
+    unit_table: Annotated[
+        Path | None,
+        typer.Option(help="CSV or Parquet file with one row per unit: area, cell type, ..."),
     ] = None,
     bin_size: Annotated[
         float | None, typer.Option(help="Length of a bin in seconds; required for spike times.")
@@ -52,10 +72,14 @@ def fit(
         typer.Option(help="Smooth the activity by a Gaussian of this standard deviation (s)."),
     ] = None,
     circular: Annotated[
-        list[str] | None, typer.Option(help="Label that is an angle in radians; may be repeated.")
+        list[str] | None, typer.Option(help="Label that is an angle; may be repeated.")
     ] = None,
     discrete: Annotated[
         list[str] | None, typer.Option(help="Label whose values are classes; may be repeated.")
+    ] = None,
+    continuous: Annotated[
+        list[str] | None,
+        typer.Option(help="Label that is a quantity, neither angle nor classes; may be repeated."),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Number of training steps.")] = None,
     batch_size: Annotated[
@@ -103,7 +127,7 @@ def fit(
 
     After Ctrl-C, the same command continues the fit. Options win over settings in --config.
     """
-    with one_line_errors():
+    with one_line_errors(quiet):
         from xcebra.report.run_folder import Settings, Source, make_run
 
         before = Settings.load(config) if config else Settings(Source(""), {"random_state": 0})
@@ -112,10 +136,13 @@ def fit(
             **without_none(
                 file=None if file is None else str(file),
                 labels=tuple(label) if label else None,
+                controls=tuple(control) if control else None,
                 neural=tuple(neural) if neural else None,
                 epochs=epochs,
                 bin_size=bin_size,
                 smooth=smooth,
+                units=units,
+                unit_table=None if unit_table is None else str(unit_table.resolve()),
             ),
         )
         if file is not None:
@@ -123,7 +150,7 @@ def fit(
         parameters = without_none(
             label_dims=_dims_by_label(label_dims, source.labels),
             time_dims=time_dims,
-            label_kind=_label_kinds(circular, discrete),
+            label_kind=_label_kinds(circular, discrete, continuous),
             steps=steps,
             batch_size=batch_size,
             learning_rate=learning_rate,
@@ -143,7 +170,7 @@ def fit(
         run = make_run(
             Settings(source, {**before.model, **parameters}),
             out,
-            progress=not quiet and not as_json,
+            progress=watched() and not quiet and not as_json,
             overwrite=overwrite,
         )
         summary = _summary(run)
@@ -178,9 +205,11 @@ def _number_or_word(option: str | None) -> float | str | None:
         return option
 
 
-def _label_kinds(circular: list[str] | None, discrete: list[str] | None) -> dict[str, str] | None:
-    kinds = dict.fromkeys(circular or (), "circular")
-    return {**kinds, **dict.fromkeys(discrete or (), "discrete")} or None
+def _label_kinds(
+    circular: list[str] | None, discrete: list[str] | None, continuous: list[str] | None
+) -> dict[str, str] | None:
+    options = {"circular": circular, "discrete": discrete, "continuous": continuous}
+    return {name: kind for kind, names in options.items() for name in names or ()} or None
 
 
 def _summary(run: Run) -> dict[str, Any]:
@@ -206,14 +235,17 @@ def _plain_fit(fit: GoodnessOfFit) -> dict[str, Any]:
 
 def _print_fit(run: Run, summary: Mapping[str, Any]) -> None:
     from xcebra.common.rendering import verdict_words
+    from xcebra.report.next_step import next_step
 
     typer.echo(f"used {run.recording.extent}")
     for name, goodness in run.model.goodness_of_fit_.items():
         typer.echo(f"{name}: {verdict_words(name, goodness)}")
-        if goodness.learned is False and name != "time":
-            typer.echo(f"  if {name} should be there, try a larger --bin-size, or --smooth")
+        if advice := next_step(name, goodness, run.settings.recording, run.recording):
+            typer.echo(f"  {advice}")
     window = f"{summary['window']} sample{'s' * (summary['window'] != 1)}"
-    typer.echo(f"{summary['time_dims']} time latents, each point read from {window}")
+    n_time = summary["time_dims"]
+    latents = f"{n_time} time latent{'s' * (n_time != 1)}"
+    typer.echo(f"{latents}, each point read from {window}")
     share = f"{summary['variance_explained']:.0%} of the neurons' variance"
     typer.echo(f"labels and other neurons explain {share} on held-out time")
     typer.echo(run.folder)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from xcebra.cli.console import Json, Quiet, RunFolder, one_line_errors
+from xcebra.cli.console import GroupBy, Json, Quiet, RunFolder, one_line_errors
 
 
 def report(
@@ -17,14 +17,15 @@ def report(
         Path | None, typer.Option(help="File for the page; by default report.html in the folder.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    group_by: GroupBy = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Write one HTML page with verdict, map, embedding, training and settings.
+    """Write one HTML page: verdicts, neurons by score and group, tuning, map and settings.
 
     It shows the map that xcebra attribute has written, or else makes the default map.
     """
-    with one_line_errors():
+    with one_line_errors(quiet):
         from xcebra.attribution.attribution_map import AttributionMap
         from xcebra.report import report_run
         from xcebra.report.run_folder import MAP, REPORT, Run
@@ -32,7 +33,7 @@ def report(
         opened_run = Run.open(run)
         saved = run / MAP
         amap = AttributionMap.load(saved) if saved.is_file() else None
-        path = report_run(out or run / REPORT, opened_run, amap, title=title)
+        path = report_run(out or run / REPORT, opened_run, amap, title=title, group_by=group_by)
         if as_json:
             typer.echo(json.dumps({"report": str(path)}))
         elif not quiet:

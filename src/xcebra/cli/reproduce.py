@@ -54,13 +54,16 @@ def reproduce(
         typer.Option(help="grid-cells: cell of the module to leave out; may be repeated."),
     ] = None,
     sha256: Annotated[str | None, typer.Option(help="grid-cells: digest of the file.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", help="Print nothing but errors and the files that are written."),
+    ] = False,
 ) -> None:
     """Reproduce a table or figure of the paper, or a harder one, on data with known wiring.
 
     Finished parts are kept in the folder. After an interruption, the same command continues.
     """
-    with one_line_errors():
+    with one_line_errors(quiet):
         from xcebra.reproduce.real.data import RealFolder
         from xcebra.reproduce.run import REAL, reproduce
         from xcebra.sweep import SweepError

@@ -68,7 +68,7 @@ def simulate(
     navigation: a rat in a box; position drives place and grid cells, heading drives head-direction
     cells, and speed drives speed cells.
     """
-    with one_line_errors():
+    with one_line_errors(quiet):
         from xcebra.io import write
 
         if interval is not None and not interval > 0:

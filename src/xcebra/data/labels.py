@@ -15,10 +15,14 @@ from xcebra.data.epochs import Epochs
 # Labels with whole numbers are taken as discrete if they have at most this many different values.
 # Larger values take more coarsely measured quantities as classes; not tuned. The guess is always
 # reported by a warning.
-_MOST_CLASSES = 20
+MOST_CLASSES = 20
 # Floats with whole values cause a warning if each value occurs at least this often on average.
 # Larger values give fewer warnings; not tuned.
 _LEAST_REPEATS = 10
+# Share of a turn that an angle must span to be recognised. An angle that crosses its border often
+# spans nearly all of it; positions that jump back to the start of a track rarely do. Smaller values
+# take more tracks for angles; not tuned.
+_LEAST_SPAN = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,28 +132,36 @@ def check_varies(label: Label) -> None:
         )
 
 
-def jumps_like_angle(values: NDArray[Any]) -> bool:
-    """Whether a label of one column seems to be an angle in radians.
+def jumps_like_angle(values: NDArray[Any], turn: float = 2 * np.pi) -> bool:
+    """Whether a label of one column seems to be an angle.
 
-    This is so if its values span at most one turn, mostly change by small steps, and jump by nearly
-    a whole turn at least three times.
+    This is so if its values span one turn, and no more, mostly change by small steps, and jump by
+    nearly a whole turn at least three times.
 
     Parameters
     ----------
     values : ndarray of shape (n_times,) or (n_times, n_columns)
+    turn : float
+        A whole turn: 2 pi for radians, 360 for degrees.
     """
     if values.dtype.kind != "f" or values[:1].size != 1:
         return False
-    steps = np.abs(np.diff(values[np.isfinite(values)].ravel()))
-    one_turn = (
-        np.isfinite(values).any() and np.nanmax(values) - np.nanmin(values) <= 2 * np.pi + 1e-6
-    )
-    return bool(one_turn and (steps > 1.5 * np.pi).sum() >= 3 and np.median(steps) < np.pi / 4)
+    known = values[np.isfinite(values)].ravel()
+    if len(known) < 2 or not _LEAST_SPAN * turn <= np.ptp(known) <= turn * (1 + 1e-6):
+        return False
+    steps = np.abs(np.diff(known))
+    return bool((steps > 0.75 * turn).sum() >= 3 and np.median(steps) < turn / 8)
+
+
+def spans_degrees(values: NDArray[np.float64]) -> bool:
+    """Whether an angle spans too much for radians, and no more than two turns in degrees."""
+    known = values[np.isfinite(values)]
+    return bool(len(known) and 4 * np.pi < np.ptp(known) <= 720.0)
 
 
 def _assumed_kind(name: str, values: NDArray[Any]) -> str:
     """Guess the kind of a label from its values, with a warning where the guess may be wrong."""
-    if values.dtype.kind == "b":
+    if values.dtype.kind in "bUS":
         return "discrete"
     if values.dtype.kind not in "iuf":
         return "continuous"
@@ -157,18 +169,19 @@ def _assumed_kind(name: str, values: NDArray[Any]) -> str:
     if (known != np.round(known)).any():
         if jumps_like_angle(values):
             warn(
-                f"label {name!r} jumps by a whole turn, as an angle in radians does, and was taken "
-                f"as continuous; say label_kind={{{name!r}: 'circular'}} if it is one",
+                f"label {name!r} jumps by a whole turn now and then and was taken as an angle in "
+                f"radians; say label_kind={{{name!r}: 'continuous'}} if it is none",
                 LabelKindWarning,
                 "label_kind",
             )
+            return "circular"
         return "continuous"
     n_classes = len(np.unique(known, axis=0))
     whole = values.dtype.kind in "iu"
-    kind = "discrete" if whole and n_classes <= _MOST_CLASSES else "continuous"
+    kind = "discrete" if whole and n_classes <= MOST_CLASSES else "continuous"
     # Floats with few different whole values may be classes: integers become floats if a sample is
     # missing.
-    few = 2 <= n_classes <= min(_MOST_CLASSES, len(known) // _LEAST_REPEATS)
+    few = 2 <= n_classes <= min(MOST_CLASSES, len(known) // _LEAST_REPEATS)
     if whole or few:
         warn(
             f"label {name!r} holds whole numbers, {n_classes} different ones, and was taken as "
@@ -187,6 +200,8 @@ def _discrete(name: str, values: NDArray[Any], known: tuple[Any, ...] | None) ->
     valid = np.ones(len(values), dtype=bool)
     if values.dtype.kind == "f":
         valid = np.asarray(~np.isnan(values).any(axis=1))
+    elif values.dtype.kind in "US":
+        valid = np.asarray((values != values.dtype.type()).all(axis=1))
     rows, codes = np.unique(values[valid], axis=0, return_inverse=True)
     classes = tuple(_plain_class(row) for row in rows)
     if known is not None:
@@ -214,9 +229,11 @@ def _on_circle(where: str, points: NDArray[np.float64], valid: NDArray[np.bool_]
         angle = points[:, 0]
         span = np.ptp(angle[valid]) if valid.any() else 0.0
         if span > 4 * np.pi:
+            looks = "as degrees do; " if spans_degrees(angle[valid]) else ""
             raise InputError(
-                f"{where} is circular, so it must be an angle in radians, but it spans {span:g}; "
-                "convert degrees with np.deg2rad"
+                f"{where} is circular, so it must be an angle in radians, but it spans {span:g}, "
+                f"{looks}convert degrees with np.deg2rad",
+                ("label_kind",),
             )
         return np.stack([np.cos(angle), np.sin(angle)], axis=1)
     norms = np.linalg.norm(points[valid], axis=1)

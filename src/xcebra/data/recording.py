@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
+from xcebra.data.label_info import NOTHING_KNOWN, LabelInfo
+from xcebra.data.units import UnitTable, check_units, unit_names
 
 # Size of the parts in which large arrays are read: larger values need more memory. Not tuned.
 _CHUNK_BYTES = 32 * 2**20
@@ -65,7 +67,7 @@ class Recording:
         Activity. It is converted to float32; a memory-mapped array is not copied and keeps the
         type of its file.
     labels : mapping of str to array-like of shape (n_times,) or (n_times, n_columns), optional
-        Behaviour. NaN marks missing samples.
+        Behaviour. Missing samples are NaN, or empty text for class names.
     epochs : list of (start, stop), optional
         Uninterrupted stretches of time, as sample indices. If not given, the whole recording is
         one epoch.
@@ -80,6 +82,10 @@ class Recording:
     overlap : int
         Number of samples before and after each sample that share activity with it because the
         activity was smoothed; `overlap_of` computes it. Pairs in time are chosen further apart.
+    units : mapping of str to array-like of shape (n_neurons,), or DataFrame, optional
+        What is known of each neuron: area, cell type, depth, quality and the like.
+    label_info : mapping of str to LabelInfo, optional
+        Kind, names of columns and unit of labels, as far as they are known.
 
     Raises
     ------
@@ -95,6 +101,8 @@ class Recording:
     ground_truth: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     time: NDArray[np.float64] | None = None
     overlap: int = 0
+    units: UnitTable = field(default_factory=dict)
+    label_info: Mapping[str, LabelInfo] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problems: list[str] = []
@@ -120,9 +128,16 @@ class Recording:
             problems.append(
                 f"overlap must be a whole number of samples, 0 or more, got {self.overlap!r}"
             )
+        units = check_units(self.units, n_neurons, problems)
+        for name, info in self.label_info.items():
+            _check_info(str(name), info, labels, problems)
         if problems:
             raise InputError("; ".join(problems))
+        names = names or unit_names(units)
         set_ = object.__setattr__
+        set_(self, "units", units)
+        infos = {name: self.label_info.get(name, NOTHING_KNOWN) for name in labels}
+        set_(self, "label_info", infos)
         set_(self, "time", time)
         set_(self, "neural", neural)
         set_(self, "labels", labels)
@@ -196,7 +211,11 @@ class Recording:
     @property
     def extent(self) -> str:
         """Number of neurons, samples and epochs, in words."""
-        seconds = "" if self.time is None else f" from {self.time[0]:g} s to {self.time[-1]:g} s"
+        seconds = ""
+        if self.time is not None:
+            # Rounded to nanoseconds: the centre of the first bin may be 1e-16 in place of zero.
+            start, stop = (round(float(time), 9) + 0.0 for time in self.time[[0, -1]])
+            seconds = f" from {start:g} s to {stop:g} s"
         return (
             f"{self.n_neurons} neurons, {self.n_times:,} samples{seconds} in "
             f"{len(self.epochs)} epoch{'s' * (len(self.epochs) != 1)}"
@@ -336,10 +355,7 @@ def _check_label(name: str, values: Any, n_times: int | None, problems: list[str
         array = array[:, None]
     where = f"label {name!r}"
     if array.dtype == object:
-        problems.append(
-            f"{where} holds class names and missing values; give the missing ones a class of "
-            "their own, or leave their times out with epochs"
-        )
+        problems.append(f"{where} holds text among numbers; give it one kind of values")
         return array
     if array.ndim != 2 or array.shape[1] == 0:
         problems.append(
@@ -361,6 +377,20 @@ def _check_label(name: str, values: Any, n_times: int | None, problems: list[str
     return array
 
 
+def _check_info(
+    name: str, info: Any, labels: Mapping[str, NDArray[Any]], problems: list[str]
+) -> None:
+    if name not in labels:
+        problems.append(f"label_info describes {name!r}, but the labels are {list(labels)}")
+    elif not isinstance(info, LabelInfo):
+        problems.append(f"label_info[{name!r}] must be a LabelInfo, got {info!r}")
+    elif info.columns and labels[name].shape[1:] != (len(info.columns),):
+        problems.append(
+            f"label_info[{name!r}] names {len(info.columns)} columns, but label {name!r} has "
+            f"{labels[name].shape[-1]}; name each column, or none"
+        )
+
+
 def from_objects(array: NDArray[Any]) -> NDArray[Any]:
     """Convert an array of objects to numbers or to text.
 
@@ -371,12 +401,13 @@ def from_objects(array: NDArray[Any]) -> NDArray[Any]:
     Returns
     -------
     ndarray of the same shape
-        Text if all values are text; floats if all are numbers or missing, where missing values
-        (None, NaN or pandas.NA) are NaN; otherwise the array itself.
+        Text if all values are text or missing, where missing values (None, NaN or pandas.NA) are
+        empty; floats if all are numbers or missing, where missing values are NaN; otherwise the
+        array itself.
     """
     known = np.array([value == value and value is not None for value in map(_or_none, array.flat)])
     if all(isinstance(value, str) for value in array.flat[known]):
-        return array.astype(str) if known.all() else array
+        return np.where(known.reshape(array.shape), array, "").astype(str)
     try:
         return np.where(known.reshape(array.shape), array, np.nan).astype(float)
     except (TypeError, ValueError):

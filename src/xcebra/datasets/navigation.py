@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.common.checks import number, raise_if
-from xcebra.common.errors import InputError, MissingExtraError
+from xcebra.common.errors import MissingExtraError
 from xcebra.common.files import atomically
 from xcebra.data.recording import Recording
+from xcebra.datasets.cache import cache_folder
 
 if TYPE_CHECKING:
     from ratinabox import Agent
@@ -76,7 +75,7 @@ def navigation(
     -----
     This function needs ``pip install 'xcebra[navigation]'``. The simulation of the path takes up to
     half a minute. The path is then stored in the folder that the environment variable
-    ``XCEBRA_CACHE`` names, by default ``~/.cache/xcebra``.
+    ``XCEBRA_CACHE`` names, by default in the operating system's folder for caches.
 
     Place cells are differences of Gaussians with a width of 0.2 m. Grid cells are rectified cosines
     in two modules with wavelengths of 0.3 and 0.4 m, rotated by 0.1 rad against each other (their
@@ -122,7 +121,8 @@ def _path(seed: int, n_steps: int, interval: float) -> dict[str, Array]:
     """Return position, heading and speed over time; simulated once, then read from the cache."""
     ratinabox = _toolbox()
     name = f"path-{version('ratinabox')}-{seed}-{n_steps}-{float(interval)!r}.npz"
-    cached = _cache() / name
+    # Before the path is simulated, so that no time is lost if the folder cannot be written.
+    cached = cache_folder(what="simulated paths") / name
     # A damaged file is treated as if there were none.
     damaged = suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
     with damaged, cached.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
@@ -139,25 +139,6 @@ def _path(seed: int, n_steps: int, interval: float) -> dict[str, Array]:
     with atomically(cached) as temporary, open(temporary, "wb") as file:
         np.savez(file, **path)
     return path
-
-
-def _cache() -> Path:
-    """Return the folder for simulated paths.
-
-    It is checked before a path is simulated, so that no time is lost if it cannot be written.
-    """
-    folder = Path(os.environ.get("XCEBRA_CACHE", "~/.cache/xcebra")).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        usable = os.access(folder, os.W_OK)
-    except OSError:
-        usable = False
-    if not usable:
-        raise InputError(
-            f"{str(folder)!r} cannot be written, and simulated paths are kept there; set "
-            "XCEBRA_CACHE to a folder that can"
-        )
-    return folder
 
 
 def _rates(labels: dict[str, Array], n_cells: int, rng: np.random.Generator) -> Array:

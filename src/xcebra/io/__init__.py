@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,21 +11,27 @@ from typing import Any
 
 from xcebra.common.errors import InputError
 from xcebra.data.recording import Recording
-from xcebra.io.assemble import NEURAL, Names, assemble, neural_names
+from xcebra.io.advice import Advice, advise
+from xcebra.io.assemble import NEURAL, assemble, neural_names
 from xcebra.io.contents import Contents, Entry, Intervals, Series, Spikes
 from xcebra.io.describe import Description, describe
+from xcebra.io.label_choice import named_labels
+from xcebra.io.lookup import Names
 from xcebra.io.npz import read_npz, write_npz
 from xcebra.io.nwb import open_nwb, write_nwb
 from xcebra.io.objects import entry_of, from_object
-from xcebra.io.tables import read_csv, read_parquet
+from xcebra.io.tables import read_csv, read_parquet, read_unit_table
 
 __all__ = [
+    "Advice",
     "Contents",
     "Description",
     "Intervals",
     "Series",
     "Spikes",
+    "advise",
     "describe",
+    "named_labels",
     "opened",
     "read",
     "write",
@@ -97,6 +103,9 @@ def read(
     bin_size: float | None = None,
     smooth: float | None = None,
     circular: Names = (),
+    label_kind: Mapping[str, str] | None = None,
+    units: str | Sequence[str] | None = None,
+    unit_table: Any = None,
 ) -> Recording:
     """Read a recording from a file, or from objects in memory.
 
@@ -114,18 +123,36 @@ def read(
         The entry that is the activity. Several entries, or a pattern such as ``"unit_*"``, become
         the columns of one array. Needed only if the source does not make it clear.
     labels : str, list of str, or mapping, optional
-        The entries that are labels. A mapping from the name of a label gives it one entry, several
-        entries as its columns, or its own data. By default, every entry that can be a label.
+        The entries that are labels: names of entries, of columns (``"trials/choice"``), or
+        ``"NAME=WHAT"``. WHAT is one entry, several separated by commas as the label's columns
+        (``"position=x,z"``), or a function of them: ``speed(x, z)``, ``velocity(x)``,
+        ``direction(x, z)`` of movement, ``angle(x1, y1, x2, y2)`` of the line between two points,
+        ``radians(heading)``, ``log(speed)``. Derivatives are smoothed by a Gaussian with a
+        standard deviation of 0.1 s, or of another one: ``speed(x, z, smooth=0.3)``.
+        A mapping from names to such texts, to lists of names, or to data is possible too. By
+        default, every entry that can be a label.
     epochs : str, list of (start, stop), or IntervalSet, optional
-        Stretches of time to use, in seconds, or the name of intervals in the source. If the source
-        has no times, they are in samples.
+        Stretches of time to use, in seconds, or the name of intervals in the source, or a text in
+        one of their columns, such as the tag ``"wake"``. If the source has no times, they are in
+        samples.
     bin_size : float, optional
-        Width of a bin in seconds. It is required for spike times, which are counted; samples are
-        averaged.
+        Width of a bin in seconds. It is required for spike times, which are counted. Counts are
+        added, and other samples are averaged.
     smooth : float, optional
         Standard deviation, in seconds, of the Gaussian that smooths the activity.
     circular : str or list of str, optional
-        Labels that are angles: one column in radians, or two columns, cosine and sine.
+        Labels that are angles: one column in radians or degrees, or two columns, cosine and sine.
+        Angles whose unit is in the file, or that jump by a whole turn, are recognised.
+    label_kind : mapping of str to {"continuous", "discrete", "circular"}, optional
+        The same for any kind. The kinds stay with the recording, and `XCEBRA.fit` uses them.
+    units : str or list of str, optional
+        Units to use: their names, or a condition on what is known of them, such as
+        ``"location == 'adn' and rate > 0.5"``. ``rate``, in spikes per second, and ``name`` are
+        always known for spikes.
+    unit_table : path, DataFrame or mapping, optional
+        Table with one row for each unit and columns such as area or cell type, which is kept in
+        ``Recording.units``. Rows are found by the units' names, in a column ``unit``, ``name`` or
+        the like, or else are in the order of the units.
 
     Returns
     -------
@@ -163,7 +190,10 @@ def read(
             epochs=epochs,
             bin_size=bin_size,
             smooth=smooth,
-            circular=circular,
+            circular=[circular] if isinstance(circular, str) else list(circular),
+            label_kind=label_kind,
+            units=units,
+            unit_table=None if unit_table is None else read_unit_table(unit_table),
         )
 
 

@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.caveats import LabelKindWarning, warn
 from xcebra.common.checks import number, raise_if
-from xcebra.common.errors import InputError, InputTypeError
+from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
-from xcebra.data.labels import jumps_like_angle
 from xcebra.data.recording import Recording, overlap_of
+from xcebra.data.units import UnitTable
 from xcebra.io import clock
-from xcebra.io.contents import Contents, Entry, Floats, Intervals, Series, Spikes
+from xcebra.io.angles import with_kind
+from xcebra.io.contents import (
+    Contents,
+    Entry,
+    Intervals,
+    IntervalValues,
+    Series,
+    Spikes,
+    joined_series,
+    time_range,
+)
+from xcebra.io.epoch_choice import choose_epochs
+from xcebra.io.label_choice import (
+    LabelSeries,
+    check_kinds,
+    choose_labels,
+    warn_of_scales,
+    with_interval_kind,
+)
+from xcebra.io.lookup import Names, matching, part, spell
+from xcebra.io.unit_choice import chosen_units
 
 NEURAL = "neural"
-# A series with more columns than this is not taken for a label unless the user names it. Larger
-# values take more series for labels that are neural traces or other signals; not tuned.
-_MOST_COLUMNS = 8
-
-Names = str | Sequence[str]
 
 
 def assemble(
@@ -35,15 +48,19 @@ def assemble(
     epochs: Any = None,
     bin_size: float | None = None,
     smooth: float | None = None,
-    circular: Names = (),
+    circular: Sequence[str] = (),
+    label_kind: Mapping[str, str] | None = None,
+    units: Any = None,
+    unit_table: UnitTable | None = None,
 ) -> Recording:
     """Make a recording with all labels on the clock of the activity.
 
     Parameters
     ----------
     contents : Contents
-    neural, labels, epochs, bin_size, smooth, circular
-        As in `xcebra.read`, but ``labels`` holds names of entries only.
+    neural, labels, epochs, bin_size, smooth, circular, label_kind, units, unit_table
+        As in `xcebra.read`, but ``labels`` holds names of entries and functions of them only, and
+        ``unit_table`` is a mapping.
 
     Returns
     -------
@@ -59,18 +76,19 @@ def assemble(
     number(problems, "smooth", smooth, least=0)
     raise_if(problems)
     activity_names = neural_names(contents, neural)
-    activity = _joined(contents, activity_names, "neural")
-    label_names = _label_names(contents, labels, activity_names, activity)
-    circular = [circular] if isinstance(circular, str) else list(circular)
-    for name in circular:
-        if name not in label_names:
-            raise InputError(
-                f"circular names {name!r}, but the labels are {list(label_names)}", ("circular",)
-            )
-    label_series = {name: _label(contents, parts) for name, parts in label_names.items()}
-    within = _intervals(contents, epochs)
+    activity = _joined(contents, activity_names)
     extra = contents.extra if activity_names == [contents.extra.get("of")] else {}
-    origin_and_names = f"{contents.origin}: {_spell(activity_names)}"
+    activity, chosen = chosen_units(activity, extra, units, unit_table, contents.origin)
+    label_series = choose_labels(contents, labels, activity_names, activity)
+    kinds = check_kinds(circular, label_kind or {}, list(label_series))
+    label_series = {
+        name: with_kind(name, label, kinds.get(name), contents.origin)
+        if isinstance(label, Series)
+        else with_interval_kind(name, label, kinds.get(name))
+        for name, label in label_series.items()
+    }
+    within = choose_epochs(contents, epochs)
+    origin_and_names = f"{contents.origin}: {spell(activity_names)}"
     overlap = 0
     try:
         series, series_epochs = _activity(
@@ -89,28 +107,25 @@ def assemble(
         raise error.about(origin_and_names) from None
     label_values = {}
     for name, label in label_series.items():
-        if name not in circular and jumps_like_angle(label.values):
-            warn(
-                f"{contents.origin}: label {name!r} jumps by a whole turn, as an angle in radians "
-                f"does, and was interpolated as a number; say circular={name!r} if it is one",
-                LabelKindWarning,
-                "circular",
-            )
         try:
-            label_values[name] = _on_clock(label, activity, series, name in circular)
+            label_values[name] = _on_clock(label, activity, series)
         except InputError as error:
             raise error.about(f"{contents.origin}: label {name!r}") from None
+        warn_of_scales(name, label, label_values[name])
     whole = isinstance(activity, Series) and len(series.values) == len(activity.values)
+    truth = extra.get("ground_truth", {})
     try:
         return Recording(
             series.values,
             label_values,
             series_epochs,
-            extra.get("neuron_names") or series.columns,
-            extra.get("latents", {}) if whole else {},
-            extra.get("ground_truth", {}),
-            series.times,
-            overlap,
+            series.columns,
+            latents=extra.get("latents", {}) if whole else {},
+            ground_truth={name: np.asarray(known)[chosen] for name, known in truth.items()},
+            time=series.times,
+            overlap=overlap,
+            units=series.units,
+            label_info={name: label.info for name, label in label_series.items()},
         )
     except InputError as error:
         raise error.about(f"{contents.origin}:") from None
@@ -136,9 +151,9 @@ def neural_names(contents: Contents, asked: Names | None) -> list[str]:
     """
     entries = contents.entries
     if asked is not None:
-        return _matching(contents, asked, "neural")
+        return matching(contents, asked, "neural")
     if NEURAL in entries or NEURAL in contents.unread:
-        return _matching(contents, NEURAL, "neural")
+        return matching(contents, NEURAL, "neural")
     spikes = [name for name, entry in entries.items() if isinstance(entry, Spikes)]
     if len(spikes) == 1:
         return spikes
@@ -149,11 +164,11 @@ def neural_names(contents: Contents, asked: Names | None) -> list[str]:
     if len(entries) == 1 and candidates:
         return candidates
     if candidates:
-        details = f"it could be {_spell(candidates)}"
+        details = f"it could be {spell(candidates)}"
     else:
         details = "nothing in it looks like activity"
     if not candidates and entries:
-        details += f", it has {_spell(entries)}"
+        details += f", it has {spell(entries)}"
     for name, reason in list(contents.unread.items())[:3]:
         details += f"; {name!r} cannot be used: {reason}"
     raise InputError(
@@ -163,6 +178,32 @@ def neural_names(contents: Contents, asked: Names | None) -> list[str]:
     )
 
 
+def _joined(contents: Contents, names: list[str]) -> Series | Spikes:
+    """Return the activity: one entry, or a series with the columns of several entries."""
+    entries = [part(contents, name) for name in names]
+    for name, entry in zip(names, entries, strict=True):
+        if isinstance(entry, (Intervals, IntervalValues)):
+            raise InputError(
+                f"{contents.origin}: neural={name!r} is a list of intervals; it can be epochs, not "
+                "neural"
+            )
+    series = [entry.read() for entry in entries if isinstance(entry, Series)]
+    if len(entries) == 1:
+        return series[0] if series else entries[0]  # type: ignore[return-value]
+    if len(series) < len(entries):
+        raise InputError(
+            f"{contents.origin}: neural names spike times beside others, {spell(names)}; name one "
+            "entry"
+        )
+    # A column that was named alone keeps its own name.
+    titles = [
+        other.columns[0] if other.columns and other.values.shape[1] == 1 else name
+        for name, other in zip(names, series, strict=True)
+    ]
+    joined = joined_series(series, titles, f"{contents.origin}:", "neural")
+    return replace(joined, activity=any(other.activity for other in series))
+
+
 def could_be_neural(entry: Entry) -> bool:
     """Whether an entry can be the activity: spike times, or numbers in two or more columns."""
     if isinstance(entry, Series):
@@ -170,149 +211,9 @@ def could_be_neural(entry: Entry) -> bool:
     return isinstance(entry, Spikes)
 
 
-def could_be_label(entry: Entry, activity: Entry | None = None) -> bool:
-    """Whether an entry can be a label of the activity: few columns, and on the same clock."""
-    if not isinstance(entry, Series):
-        return False
-    if entry.values.shape[1] > _MOST_COLUMNS and not entry.label:
-        return False
-    if entry.values.dtype.kind not in "fiubUSO":
-        return False
-    if isinstance(activity, Series) and (activity.times is None or entry.times is None):
-        return len(entry.values) == len(activity.values)
-    if entry.times is None:
-        return activity is None
-    start, stop = _range(activity) if activity is not None else (-np.inf, np.inf)
-    return bool(entry.times[0] < stop and entry.times[-1] > start)
-
-
-def _label_names(
-    contents: Contents,
-    asked: Names | Mapping[str, Names] | None,
-    activity_names: list[str],
-    activity: Entry,
-) -> dict[str, list[str]]:
-    """Return the names of the labels, each with the names of its entries."""
-    if asked is None:
-        return {
-            name: [name]
-            for name, entry in contents.entries.items()
-            if name not in activity_names and could_be_label(entry, activity)
-        }
-    if isinstance(asked, Mapping):
-        return {
-            str(name): _matching(contents, parts, f"labels[{str(name)!r}]")
-            for name, parts in asked.items()
-        }
-    if isinstance(asked, (list, tuple)) and not asked:
-        return {}
-    return {name: [name] for name in _matching(contents, asked, "labels")}
-
-
-def _matching(contents: Contents, asked: Names, argument: str) -> list[str]:
-    """Return the names of the entries that match names or patterns such as ``unit_*``."""
-    patterns = [asked] if isinstance(asked, str) else list(asked) if np.iterable(asked) else []
-    if not patterns or not all(isinstance(p, (str, int)) for p in patterns):
-        raise InputTypeError(
-            f"{contents.origin}: {argument} must be a name or a list of names, got "
-            f"{one_line(asked)}"
-        )
-    matches: list[str] = []
-    for pattern in map(str, patterns):
-        known = [*contents.entries, *contents.unread]
-        names = [pattern] if pattern in known else [n for n in known if fnmatchcase(n, pattern)]
-        for name in names:
-            if name in contents.unread:
-                raise InputError(
-                    f"{contents.origin}: {argument}={pattern!r} cannot be used: "
-                    f"{'' if name == pattern else f'{name!r} '}{contents.unread[name]}",
-                    (argument,),
-                )
-        if not names:
-            raise InputError(
-                f"{contents.origin}: {argument}={pattern!r} is not in it; it has "
-                f"{_spell(contents.entries)}",
-                (argument,),
-            )
-        matches += [name for name in names if name not in matches]
-    return matches
-
-
-def _joined(contents: Contents, names: list[str], argument: str) -> Series | Spikes:
-    """Return one entry, or a series with the columns of several that share their times."""
-    entries = [contents.entries[name] for name in names]
-    for name, entry in zip(names, entries, strict=True):
-        if isinstance(entry, Intervals):
-            raise InputError(
-                f"{contents.origin}: {argument}={name!r} is a list of intervals; it can be epochs, "
-                f"not {argument}"
-            )
-    series = [entry.read() for entry in entries if isinstance(entry, Series)]
-    if len(entries) == 1:
-        return series[0] if series else entries[0]  # type: ignore[return-value]
-    if len(series) < len(entries):
-        raise InputError(
-            f"{contents.origin}: {argument} names spike times beside others, {_spell(names)}; "
-            "name one entry"
-        )
-    first = series[0]
-    for name, other in zip(names, series, strict=True):
-        if not _same_times(first.times, other.times) or not _same_length(first, other):
-            raise InputError(
-                f"{contents.origin}: {names[0]!r} and {name!r} have different times and cannot be "
-                f"columns of one array; name one of them as {argument}"
-            )
-    columns = [
-        column
-        for name, part in zip(names, series, strict=True)
-        for column in (
-            [name]
-            if part.values.shape[1] == 1
-            else [f"{name}/{c}" for c in part.columns or range(part.values.shape[1])]
-        )
-    ]
-    values = np.concatenate([part.values for part in series], axis=1)
-    return Series(values, first.times, tuple(columns), any(part.activity for part in series))
-
-
-def _label(contents: Contents, names: list[str]) -> Series:
-    series = _joined(contents, names, "labels")
-    if isinstance(series, Spikes):
-        raise InputError(f"{contents.origin}: {_spell(names)} holds spike times, not a label")
-    return series
-
-
-def _intervals(contents: Contents, epochs: Any) -> Intervals | None:
-    """Return epochs in seconds, or None if they are not given or are in samples."""
-    if epochs is None or isinstance(epochs, (Intervals, Epochs)):
-        return epochs if isinstance(epochs, Intervals) else None
-    if isinstance(epochs, str):
-        entry = contents.entries[_matching(contents, epochs, "epochs")[0]]
-        if not isinstance(entry, Intervals):
-            names = [n for n, e in contents.entries.items() if isinstance(e, Intervals)]
-            candidates = f"it has {_spell(names)}" if names else "it has none"
-            raise InputError(
-                f"{contents.origin}: epochs={epochs!r} is not a list of intervals; {candidates}",
-                ("epochs",),
-            )
-        return entry
-    try:
-        table = np.array([tuple(pair) for pair in epochs], dtype=float)
-        if table.ndim != 2 or table.shape[1:] != (2,):
-            raise ValueError
-    except (TypeError, ValueError):
-        raise InputError(
-            f"epochs must be a name, or a list of (start, stop) in seconds; got {one_line(epochs)}"
-        ) from None
-    try:
-        return Intervals(table[:, 0], table[:, 1])
-    except InputError as error:
-        raise InputError(f"epochs: {error}", ("epochs",)) from None
-
-
 def _activity(
     activity: Series | Spikes,
-    labels: Mapping[str, Series],
+    labels: Mapping[str, LabelSeries],
     within: Intervals | None,
     epochs: Any,
     bin_size: float | None,
@@ -331,7 +232,7 @@ def _activity(
                 "holds spike times; give epochs in seconds, not in samples", ("epochs",)
             )
         if within is None:
-            within = _shared(activity, _support(activity), labels)
+            within = _shared(activity, activity.recorded, labels)
         return clock.bin_spikes(activity, within, bin_size)
     if activity.times is None:
         if bin_size is not None:
@@ -352,27 +253,23 @@ def _activity(
     return clock.bin_series(activity, within, bin_size)
 
 
-def _support(spikes: Spikes) -> Intervals:
-    if spikes.support is None and spikes.start == spikes.stop:
-        raise InputError(f"has spikes at {spikes.start:g} s only; say epochs, in seconds")
-    return spikes.support or Intervals(np.array([spikes.start]), np.array([spikes.stop]))
-
-
 def _shared(
-    activity: Series | Spikes, support: Intervals, labels: Mapping[str, Series]
+    activity: Series | Spikes, support: Intervals, labels: Mapping[str, LabelSeries]
 ) -> Intervals:
     """Return the stretches of time in which the activity and all labels are known."""
-    start, stop = _range(activity)
+    start, stop = time_range(activity)
     for name, label in labels.items():
-        if label.times is not None:
-            if label.times[0] >= stop or label.times[-1] <= start:
-                raise InputError(
-                    f"runs from {start:g} s to {stop:g} s, but label {name!r} from "
-                    f"{label.times[0]:g} s to {label.times[-1]:g} s: they are not on one clock"
-                )
-            half = label.interval / 2
-            start = max(start, float(label.times[0]) - half)
-            stop = min(stop, float(label.times[-1]) + half)
+        if isinstance(label, Series) and label.times is None:
+            continue
+        first, last = time_range(label)
+        if first >= stop or last <= start:
+            times = None if isinstance(label, IntervalValues) else label.times
+            known = (first, last) if times is None else (times[0], times[-1])
+            raise InputError(
+                f"runs from {start:g} s to {stop:g} s, but label {name!r} from {known[0]:g} s to "
+                f"{known[1]:g} s: they are not on one clock"
+            )
+        start, stop = max(start, first), min(stop, last)
     starts, stops = np.maximum(support.starts, start), np.minimum(support.stops, stop)
     inside = starts < stops
     if not inside.any():
@@ -380,10 +277,18 @@ def _shared(
     return Intervals(starts[inside], stops[inside])
 
 
-def _on_clock(
-    label: Series, activity: Series | Spikes, series: Series, circular: bool
-) -> NDArray[Any]:
-    if label.times is None and isinstance(activity, Series) and _same_length(label, activity):
+def _on_clock(label: LabelSeries, activity: Series | Spikes, series: Series) -> NDArray[Any]:
+    if isinstance(label, IntervalValues):
+        if series.times is None:
+            raise InputError(
+                "has one value per interval, and the neural activity has no times to find them by"
+            )
+        return clock.sample_intervals(label, series.times)
+    if (
+        label.times is None
+        and isinstance(activity, Series)
+        and len(label.values) == len(activity.values)
+    ):
         label = replace(label, times=activity.times)
     if label.times is None or series.times is None:
         n = len(series.values)
@@ -393,38 +298,4 @@ def _on_clock(
                 "give both their times, or rows that belong together"
             )
         return label.values
-    return clock.sample(label, series.times, circular)
-
-
-def _range(entry: Entry) -> tuple[float, float]:
-    if isinstance(entry, Spikes):
-        return entry.start, entry.stop
-    if isinstance(entry, Intervals):
-        return float(entry.starts[0]), float(entry.stops[-1])
-    if entry.times is None:
-        return 0.0, float(len(entry.values))
-    half = entry.interval / 2
-    return float(entry.times[0]) - half, float(entry.times[-1]) + half
-
-
-def _same_length(first: Series, second: Series) -> bool:
-    return len(first.values) == len(second.values)
-
-
-def _same_times(first: Floats | None, second: Floats | None) -> bool:
-    if first is None or second is None:
-        return first is second
-    return bool(np.array_equal(first, second))
-
-
-def one_line(value: Any, most: int = 80) -> str:
-    """Return a value as text of one line and at most ``most`` characters, for an error."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def _spell(names: Iterable[str], most: int = 12) -> str:
-    """Return a list of names as text, at most ``most`` of them."""
-    names = list(names)
-    text = ", ".join(repr(name) for name in names[:most])
-    return text + (f" and {len(names) - most} more" if len(names) > most else "")
+    return clock.sample(label, series.times, label.info.kind == "circular")

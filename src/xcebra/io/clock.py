@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
-from xcebra.io.contents import Floats, Intervals, Series, Spikes
+from xcebra.io.contents import Floats, Intervals, IntervalValues, Series, Spikes
 
 # A label is not interpolated across a gap of more than this many of its usual intervals, that is,
 # of the median time between its samples. Larger values fill longer gaps in tracking with a straight
@@ -95,12 +96,13 @@ def bin_spikes(spikes: Spikes, within: Intervals, width: float) -> tuple[Series,
             f"has no spike inside the epochs: it runs from {spikes.start:g} to {spikes.stop:g} s, "
             f"they from {within.starts[0]:g} to {within.stops[-1]:g} s; are they on one clock?"
         )
-    series = Series(counts.astype(np.float32), _centres(edges), tuple(spikes.trains), True)
+    centres, names = _centres(edges), tuple(spikes.trains)
+    series = Series(counts.astype(np.float32), centres, names, True, units=spikes.units)
     return series, _epochs([len(epoch_edges) - 1 for epoch_edges in edges])
 
 
 def bin_series(series: Series, within: Intervals, width: float) -> tuple[Series, Epochs]:
-    """Average the samples in each bin.
+    """Average the samples in each bin; whole numbers, which are counts, are added.
 
     Parameters
     ----------
@@ -125,6 +127,9 @@ def bin_series(series: Series, within: Intervals, width: float) -> tuple[Series,
     """
     assert series.times is not None
     edges = bin_edges(within, width)
+    # Whole numbers are counts, which are added, so that they stay counts in each bin.
+    counts, usual = series.values.dtype.kind in "iu", width / series.interval
+    usual = round(usual) if abs(usual - round(usual)) < _ROUNDING * usual else usual
     means = []
     for epoch_edges in edges:
         first = _first(series.times, epoch_edges, width)
@@ -139,8 +144,13 @@ def bin_series(series: Series, within: Intervals, width: float) -> tuple[Series,
             )
         values = np.asarray(series.values[first[0] : first[-1]], dtype=np.float64)
         total = np.add.reduceat(values, first[:-1] - first[0], axis=0)
-        means.append(total / sizes[:, None])
-    binned = Series(np.concatenate(means), _centres(edges), series.columns, series.activity)
+        if not counts:
+            total /= sizes[:, None]
+        elif (sizes != usual).any():
+            # Bins that hold more samples than others do not have more spikes.
+            total *= usual / sizes[:, None]
+        means.append(total)
+    binned = replace(series, values=np.concatenate(means), times=_centres(edges))
     return binned, _epochs([len(epoch_edges) - 1 for epoch_edges in edges])
 
 
@@ -189,7 +199,7 @@ def cut(series: Series, within: Intervals | None) -> tuple[Series, Epochs]:
             f"has no sample inside the epochs: it runs from {times[0]:g} to {times[-1]:g} s, "
             f"they from {within.starts[0]:g} to {within.stops[-1]:g} s; are they on one clock?"
         )
-    inside = Series(series.values[rows], times[rows], series.columns, series.activity)
+    inside = replace(series, values=series.values[rows], times=times[rows])
     return inside, _epochs(lengths)
 
 
@@ -248,7 +258,7 @@ def smoothed(series: Series, epochs: Epochs, width: float) -> Series:
             axis=0,
             mode="reflect",
         )
-    return Series(values, series.times, series.columns, series.activity)
+    return replace(series, values=values)
 
 
 def sample(series: Series, new_times: Floats, circular: bool = False) -> NDArray[Any]:
@@ -270,12 +280,12 @@ def sample(series: Series, new_times: Floats, circular: bool = False) -> NDArray
     Returns
     -------
     ndarray of shape (n_times, n_columns)
-        NaN where the label is missing.
+        Where the label is missing, NaN for numbers and empty text for names.
 
     Raises
     ------
     ValueError
-        If the label is missing at all times, or a label that holds names is missing at some.
+        If the label is missing at all times.
     """
     assert series.times is not None
     times, values = series.times, series.values
@@ -316,18 +326,45 @@ def sample(series: Series, new_times: Floats, circular: bool = False) -> NDArray
     return sampled
 
 
+def sample_intervals(label: IntervalValues, new_times: Floats) -> NDArray[Any]:
+    """Return the value of the interval that each time lies in.
+
+    Parameters
+    ----------
+    label : IntervalValues
+    new_times : ndarray of shape (n_times,)
+        Times in seconds at which the label is needed.
+
+    Returns
+    -------
+    ndarray of shape (n_times, 1)
+        The label is missing between intervals: NaN for numbers, empty for text.
+
+    Raises
+    ------
+    ValueError
+        If no time lies in an interval.
+    """
+    starts, stops = label.intervals.starts, label.intervals.stops
+    index = np.searchsorted(starts, new_times, side="right") - 1
+    known = (index >= 0) & (new_times < stops[index])
+    if not known.any():
+        raise InputError(
+            f"has intervals from {starts[0]:g} s to {stops[-1]:g} s, but the neural activity runs "
+            f"from {new_times[0]:g} s to {new_times[-1]:g} s: they are not on one clock"
+        )
+    return _nearest(label.values[np.maximum(index, 0)][:, None], known)
+
+
 def _nearest(values: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return values of the nearest samples, with NaN where they are not known."""
+    """Return values, with NaN, or empty text for names, where they are not known."""
     if known.all():
         return values
-    if values.dtype.kind in "iub":
+    if values.dtype.kind in "fiub":
         numbers = values.astype(np.float64)
         numbers[~known] = np.nan
         return numbers
-    raise InputError(
-        f"holds names, and is missing at {int((~known).sum())} of {len(known)} samples of the "
-        "neural activity; choose epochs in which it is known"
-    )
+    return np.where(known[:, None], values, "")
 
 
 def _first(times: Floats, edges: Floats, width: float) -> NDArray[np.intp]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,9 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError
+from xcebra.data.label_info import NOTHING_KNOWN, LabelInfo
 from xcebra.data.recording import from_objects
+from xcebra.data.units import UnitTable
 
 Floats = NDArray[np.float64]
+# A series with more columns than this is not taken for a label unless the user names it. Larger
+# values take more series for labels that are neural traces or other signals; not tuned.
+MOST_LABEL_COLUMNS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +34,14 @@ class Series:
         Names of the columns.
     activity, label : bool
         Whether the source says that the columns are neurons, or that the series is a label.
-    unit : (float, float)
+    scaling : (float, float)
         Factor by which the values are to be multiplied, and offset that is added afterwards.
+    info : LabelInfo
+        Kind and unit of the values, as far as the source says them.
+    container : str
+        Name of the group of series in the file that it belongs to, such as ``"Position"``.
+    units : mapping of str to ndarray of shape (n_columns,)
+        If the columns are neurons, what the source says of each of them.
     """
 
     values: NDArray[Any]
@@ -38,7 +49,10 @@ class Series:
     columns: tuple[str, ...] = ()
     activity: bool = False
     label: bool = False
-    unit: tuple[float, float] = (1.0, 0.0)
+    scaling: tuple[float, float] = (1.0, 0.0)
+    info: LabelInfo = NOTHING_KNOWN
+    container: str = ""
+    units: UnitTable = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         values = self.values[:, None] if self.values.ndim == 1 else self.values
@@ -60,14 +74,14 @@ class Series:
             set_(self, "times", check_times(self.times, len(values)))
 
     def read(self) -> Series:
-        """Return the series in memory, with its unit applied.
+        """Return the series in memory, with its scaling applied.
 
         Until this call, large series may be left in their file.
         """
         values = np.asarray(self.values[...])
-        if self.unit != (1.0, 0.0):
-            values = values * self.unit[0] + self.unit[1]
-        return replace(self, values=values, unit=(1.0, 0.0))
+        if self.scaling != (1.0, 0.0):
+            values = values * self.scaling[0] + self.scaling[1]
+        return replace(self, values=values, scaling=(1.0, 0.0))
 
     @property
     def interval(self) -> float:
@@ -87,10 +101,13 @@ class Spikes:
         Spike times of each unit.
     support : Intervals, optional
         When the units were recorded. By default, from the first to the last spike.
+    units : mapping of str to ndarray of shape (n_units,)
+        What the source says of each unit.
     """
 
     trains: Mapping[str, Floats]
     support: Intervals | None = None
+    units: UnitTable = field(default_factory=dict)
     start: float = field(init=False)
     stop: float = field(init=False)
 
@@ -119,6 +136,13 @@ class Spikes:
             set_(self, "start", min(float(train[0]) for train in spikes))
             set_(self, "stop", max(float(train[-1]) for train in spikes))
 
+    @property
+    def recorded(self) -> Intervals:
+        """When the units were recorded: the support, or from the first to the last spike."""
+        if self.support is None and self.start == self.stop:
+            raise InputError(f"has spikes at {self.start:g} s only; say epochs, in seconds")
+        return self.support or Intervals(np.array([self.start]), np.array([self.stop]))
+
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
@@ -128,10 +152,14 @@ class Intervals:
     ----------
     starts, stops : ndarray of shape (n_intervals,)
         In increasing order, without overlap.
+    columns : mapping of str to ndarray of shape (n_intervals,)
+        What the source says of each interval, such as the choice in a trial or the tags of an
+        epoch.
     """
 
     starts: Floats
     stops: Floats
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         starts = np.asarray(self.starts, dtype=np.float64)
@@ -152,6 +180,23 @@ class Intervals:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalValues:
+    """One value for each of a list of intervals, such as the choice in each trial.
+
+    Parameters
+    ----------
+    intervals : Intervals
+    values : ndarray of shape (n_intervals,)
+        Numbers, truth values or text.
+    info : LabelInfo
+    """
+
+    intervals: Intervals
+    values: NDArray[Any]
+    info: LabelInfo = NOTHING_KNOWN
 
 
 Entry = Series | Spikes | Intervals
@@ -177,6 +222,67 @@ class Contents:
     entries: Mapping[str, Entry]
     unread: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def joined_series(series: Sequence[Series], names: Sequence[str], origin: str, role: str) -> Series:
+    """Return one series with the columns of several that have the same times.
+
+    Parameters
+    ----------
+    series : sequence of Series
+    names : sequence of str
+        Name of each series. It is the name of its column, or stands before the names of its
+        columns if there are several.
+    origin, role : str
+        Source and argument, for errors.
+
+    Raises
+    ------
+    ValueError
+        If the times differ.
+    """
+    first = series[0]
+    for name, other in zip(names, series, strict=True):
+        if not _same_times(first, other):
+            raise InputError(
+                f"{origin} {names[0]!r} and {name!r} have different times and cannot be columns of "
+                f"one {'label' if role == 'labels' else 'array'}; name one of them",
+                (role,),
+            )
+    columns = [
+        column
+        for name, other in zip(names, series, strict=True)
+        for column in (
+            [name]
+            if other.values.shape[1] == 1
+            else [f"{name}/{c}" for c in other.columns or range(other.values.shape[1])]
+        )
+    ]
+    values = np.concatenate([other.values for other in series], axis=1)
+    return Series(values, first.times, tuple(columns))
+
+
+def _same_times(first: Series, second: Series) -> bool:
+    """Whether two series have the same number of samples, at the same times if both have times."""
+    if len(first.values) != len(second.values):
+        return False
+    if first.times is None or second.times is None:
+        return first.times is second.times
+    return bool(np.array_equal(first.times, second.times))
+
+
+def time_range(entry: Entry | IntervalValues) -> tuple[float, float]:
+    """Return when an entry begins and ends in seconds; in samples if it has no times."""
+    if isinstance(entry, IntervalValues):
+        entry = entry.intervals
+    if isinstance(entry, Spikes):
+        return entry.start, entry.stop
+    if isinstance(entry, Intervals):
+        return float(entry.starts[0]), float(entry.stops[-1])
+    if entry.times is None:
+        return 0.0, float(len(entry.values))
+    half = entry.interval / 2
+    return float(entry.times[0]) - half, float(entry.times[-1]) + half
 
 
 def check_times(values: Any, n: int) -> Floats:

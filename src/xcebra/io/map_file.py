@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra import caveats
-from xcebra.attribution.attribution_map import AttributionMap, Steps
+from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.steps import Steps
 from xcebra.caveats import XcebraWarning
 from xcebra.common.errors import InputError, MissingExtraError
 from xcebra.common.files import atomically
@@ -33,6 +35,9 @@ _OPINIONS = "opinions"
 # Attribute with the p-values of the controls of each block that was tested.
 _CONTROLS = "controls"
 _WARNINGS = "warnings"
+# Attribute with the names of the columns of the unit table. The columns are variables called
+# unit_0, unit_1 and so on, because names of variables may not have all characters.
+_UNITS = "unit_columns"
 # Variables of the file with the results of the test, and the fields of `Connections` that they
 # hold; blocks that were not tested have NaN.
 _TESTED = {"share": "share", "share_low": "low", "share_high": "high", "p_value": "p_values"}
@@ -52,6 +57,9 @@ def to_xarray(amap: AttributionMap) -> Dataset:
             "to_xarray needs xarray; install it with: pip install 'xcebra[xarray]'"
         ) from error
     coordinates, variables = _contents(amap)
+    for i, name in enumerate(amap.units):
+        title = name if name not in {*coordinates, *variables} else f"unit_{name}"
+        coordinates[title] = variables.pop(f"unit_{i}")
     dataset = xarray.Dataset(
         {
             name: (dims, np.asarray(data.maps if isinstance(data, Steps) else data))
@@ -98,11 +106,34 @@ def to_pandas(amap: AttributionMap) -> DataFrame:
         if opinion.usual is not None:
             columns.append((str(opinion.usual_name), name))
             data.append(opinion.usual)
-    return pandas.DataFrame(
+    frame = pandas.DataFrame(
         np.column_stack(data),
         index=pandas.Index(amap.neuron_names, name="neuron"),
         columns=pandas.MultiIndex.from_tuples(columns),
     )
+    for i, (name, values) in enumerate(amap.units.items()):
+        frame.insert(i, ("unit", name), values)
+    return frame
+
+
+def to_flat_pandas(amap: AttributionMap) -> DataFrame:
+    """Return a table with one row per neuron and simple names of columns."""
+    frame = to_pandas(amap)
+    kept = [pair for pair in frame.columns if pair[0] not in ("unit", "value")]
+    frame = frame[kept]
+    names = ["_".join(_word(text) for text in pair if text) for pair in kept]
+    # A TsGroup has a column "rate" of its own and allows no other.
+    frame.columns = ["mean_rate" if name == "rate" else name for name in names]
+    for name in amap.connections:
+        frame[f"connected_{_word(name)}"] = amap.significant(name)
+    if all(name.isdecimal() for name in amap.neuron_names):
+        frame.index = frame.index.astype(int)
+    return frame
+
+
+def _word(text: str) -> str:
+    """Return a text with everything but letters, digits and underscores replaced."""
+    return re.sub(r"\W", "_", text)
 
 
 def write_map(path: str | os.PathLike[str], amap: AttributionMap) -> None:
@@ -236,6 +267,7 @@ def _read(opened: Any, file: Any) -> AttributionMap:
         lags=lags,
         opinions=opinions,
         warnings=_read_warnings(file),
+        units=_read_units(file),
     )
 
 
@@ -298,6 +330,8 @@ def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
             columns = [getattr(opinion, field, None) for opinion in opinions]
             table = np.column_stack([unknown if c is None else c for c in columns])
             variables[field] = (("neuron", "block"), table)
+    for i, column in enumerate(amap.units.values()):
+        variables[f"unit_{i}"] = (("neuron",), _stored(column))
     if amap.lags:
         maps = amap.lags.values()
         scores = [[lag_map.scores[b] for b in amap.blocks] for lag_map in maps]
@@ -308,6 +342,22 @@ def _contents(amap: AttributionMap) -> tuple[dict[str, Any], dict[str, Any]]:
         coordinates["time"] = (("time",), amap.steps.times)
         variables[_ATTRIBUTION] = (("time", "neuron", "latent"), amap.steps)
     return coordinates, variables
+
+
+def _stored(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column in a type that netCDF knows: truth values become small integers."""
+    return column.astype(np.int8) if column.dtype.kind == "b" else column
+
+
+def _read_units(file: Any) -> dict[str, NDArray[Any]]:
+    """Return the unit table; files of version 0.4.0 and earlier have none."""
+    described = json.loads(_attribute(file, _UNITS) or "[]")
+    units = {}
+    for i, (name, kind) in enumerate(described):
+        variable = file[f"unit_{i}"]
+        values = variable.asstr()[...] if kind == "U" else variable[...]
+        units[name] = values.astype({"U": str, "b": bool}.get(kind, values.dtype))
+    return units
 
 
 def _attributes(amap: AttributionMap) -> dict[str, Any]:
@@ -322,6 +372,9 @@ def _attributes(amap: AttributionMap) -> dict[str, Any]:
             for name, opinion in amap.opinions.items()
         }
         attributes[_OPINIONS] = json.dumps(described)
+    if amap.units:
+        described_units = [[name, column.dtype.kind] for name, column in amap.units.items()]
+        attributes[_UNITS] = json.dumps(described_units)
     if amap.warnings:
         warnings = [[type(warning).__name__, str(warning)] for warning in amap.warnings]
         attributes[_WARNINGS] = json.dumps(warnings)

@@ -13,6 +13,8 @@ import torch
 from xcebra.attribution.label_axes import Readout
 from xcebra.attribution.sparse_basis import Mixture
 from xcebra.common.tensor_file import read_tensors, under, write_tensors
+from xcebra.data.label_info import NOTHING_KNOWN, infos_from_plain, plain_infos
+from xcebra.data.units import plain_units, units_from_plain
 from xcebra.networks.crossed_decoder import CrossedDecoder, LabelColumns
 from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder, Inputs
@@ -63,6 +65,8 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
         },
         "crossed": None if crossed is None else _plain_labels(crossed),
         "neuron_names": list(model.neuron_names_),
+        "units": plain_units(model.units_),
+        "label_info": plain_infos(model.label_info_),
         "feature_names_in": None if names is None else list(names),
     }
     write_tensors(path, _KIND, tensors, header)
@@ -131,6 +135,11 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     if header.get("crossed") is not None:
         model.crossed_decoder_ = _crossed(under(tensors, "crossed/"), header["crossed"]).to(device)
     model.neuron_names_ = tuple(header["neuron_names"])
+    # Models of version 0.4.0 and earlier know nothing of units and labels.
+    model.units_ = units_from_plain(header.get("units", {}))
+    infos = infos_from_plain(header.get("label_info", {}))
+    model.label_info_ = {n: infos.get(n, NOTHING_KNOWN) for n in model.blocks_ if n != "time"}
+    model.controls_ = decided.controls
     model.n_features_in_ = len(state["mean"])
     if header["feature_names_in"] is not None:
         model.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import zipfile
@@ -15,12 +16,16 @@ from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError
 from xcebra.common.files import atomically
+from xcebra.data.label_info import NOTHING_KNOWN, infos_from_plain, plain_infos
 from xcebra.data.recording import Recording
+from xcebra.data.units import as_column
 from xcebra.io.contents import Contents, Series, check_times
 from xcebra.io.objects import TIME_NAMES
 
 # Fields of a recording that are mappings; an array of one is called, for instance, "labels/speed".
-_PARTS = ("labels", "latents", "ground_truth")
+_PARTS = ("labels", "latents", "ground_truth", "units")
+# Array with what is known of the labels, as text in JSON.
+_LABEL_INFO = "label_info"
 # Arrays of at least this many bytes are mapped into memory and not read at once, if they are not
 # compressed. Larger values use more memory; smaller ones open more maps. Not tuned.
 _LARGE = 2**20
@@ -39,7 +44,7 @@ def read_npz(path: Path) -> Contents:
     arrays, unread = _load(path)
     own = {part: _under(arrays, f"{part}/") for part in _PARTS}
     known = {f"{part}/{name}" for part in _PARTS for name in own[part]}
-    known |= {"neuron_names", "epochs"} if "neural" in arrays else set()
+    known |= {"neuron_names", "epochs", _LABEL_INFO} if "neural" in arrays else set()
     clocks = [n for n, a in arrays.items() if n.lower() in TIME_NAMES and a.ndim == 1]
     times = None
     if clocks:
@@ -49,10 +54,22 @@ def read_npz(path: Path) -> Contents:
             raise InputError(f"{path}: {clocks[0]!r} {error}") from None
     entries: dict[str, Series] = {}
     free = {name: a for name, a in arrays.items() if name not in known and name not in clocks[:1]}
+    units = {**_unit_columns(free), **own["units"]}
+    infos = infos_from_plain(_label_info(path, arrays)) if _LABEL_INFO in known else {}
     for name, array in {**free, **own["labels"]}.items():
+        if name in units:
+            continue
         has_times = times is not None and array.ndim and len(array) == len(times)
+        info = infos.get(name, NOTHING_KNOWN)
         try:
-            entries[name] = Series(array, times if has_times else None, label=name in own["labels"])
+            entries[name] = Series(
+                array,
+                times if has_times else None,
+                info.columns,
+                label=name in own["labels"],
+                info=info,
+                units=units if name == "neural" else {},
+            )
         except ValueError as error:
             unread[name] = str(error)
     if not entries:
@@ -83,8 +100,32 @@ def write_npz(path: str | os.PathLike[str], recording: Recording) -> None:
     for part in _PARTS:
         values: Mapping[str, NDArray[Any]] = getattr(recording, part)
         arrays |= {f"{part}/{name}": value for name, value in values.items()}
+    if described := plain_infos(recording.label_info):
+        arrays[_LABEL_INFO] = np.array(json.dumps(described))
     with atomically(path) as partial, partial.open("wb") as file:
         np.savez(file, **arrays)
+
+
+def _unit_columns(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the arrays that hold one value for each neuron, and not for each sample."""
+    neural = arrays.get("neural")
+    if neural is None or neural.ndim != 2 or len(set(neural.shape)) == 1:
+        return {}
+    columns = {
+        name: as_column(array)
+        for name, array in arrays.items()
+        if array.ndim == 1 and len(array) == neural.shape[1]
+    }
+    return {name: column for name, column in columns.items() if column is not None}
+
+
+def _label_info(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    if _LABEL_INFO not in arrays:
+        return None
+    try:
+        return json.loads(str(arrays[_LABEL_INFO]))
+    except ValueError:
+        raise InputError(f"{path}: {_LABEL_INFO!r} is damaged; write the file again") from None
 
 
 def _load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,28 @@ from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError, InputTypeError, MissingExtraError
 from xcebra.common.files import atomically
+from xcebra.data.label_info import LabelInfo, infos_from_plain, plain_infos
 from xcebra.data.recording import Recording
+from xcebra.data.units import UnitTable, plain_units, units_from_plain
 from xcebra.io.clock import spans
 from xcebra.io.contents import Contents, Entry, Intervals, Series, Spikes, check_times
+from xcebra.io.nwb_tables import as_text, roi_table, simple_columns, unit_table
 
 # Types of NWB whose columns are neurons.
 _ACTIVITY = ("RoiResponseSeries",)
+# Groups of series that say what the series are.
+_CONTAINERS = (
+    "Position",
+    "CompassDirection",
+    "EyeTracking",
+    "PupilTracking",
+)
+# Texts that stand for no unit.
+_NO_UNIT = ("a.u.", "au", "n/a", "no unit", "unknown", "arbitrary", "None", "")
 _TRUTH = "ground_truth"
 _NAMES = "neuron_names"
+_UNITS = "unit_table"
+_LABELS = "label_info"
 
 
 @contextmanager
@@ -71,7 +87,21 @@ def _contents(opened: Any, path: Path) -> Contents:
     if not entries:
         reasons = "; ".join(f"{name!r} {reason}" for name, reason in unread.items())
         raise InputError(f"{path}: has nothing over time in it{': ' if reasons else ''}{reasons}")
-    return Contents(str(path), entries, unread, _own(opened.nwb))
+    return Contents(str(path), _with_infos(entries, opened.nwb), unread, _own(opened.nwb))
+
+
+def _with_infos(entries: dict[str, Entry], nwb: Any) -> dict[str, Entry]:
+    """Add what files of this package say of their labels."""
+    scratch = nwb.scratch or {}
+    if _LABELS not in scratch:
+        return entries
+    infos = infos_from_plain(json.loads(as_text(np.asarray(scratch[_LABELS].data).item())))
+    return {
+        name: replace(entry, info=infos[name], columns=infos[name].columns or entry.columns)
+        if isinstance(entry, Series) and name in infos
+        else entry
+        for name, entry in entries.items()
+    }
 
 
 def _entry(item: Any, opened: Any, name: str) -> Entry:
@@ -85,10 +115,14 @@ def _entry(item: Any, opened: Any, name: str) -> Entry:
     from pynwb.misc import AnnotationSeries, Units
 
     if isinstance(item, TimeIntervals):
-        return Intervals(item["start_time"].data[:], item["stop_time"].data[:])
+        columns = simple_columns(item, skip=("start_time", "stop_time"))
+        return Intervals(item["start_time"].data[:], item["stop_time"].data[:], columns)
     if isinstance(item, Units):
-        trains = dict(zip(map(str, item.id[:]), item["spike_times"][:], strict=True))
-        return Spikes(trains, _observed(item))
+        ids = [str(number) for number in item.id[:]]
+        if len(set(ids)) < len(ids):  # numbers that were given twice name no unit
+            ids = [str(i) for i in range(len(ids))]
+        trains = dict(zip(ids, item["spike_times"][:], strict=True))
+        return Spikes(trains, _observed(item), unit_table(item, opened.nwb))
     if isinstance(item, AnnotationSeries) or not isinstance(item, TimeSeries):
         raise InputTypeError(f"is a {type(item).__name__}, which is no series of columns")
     if len(item.data) == 0:
@@ -99,14 +133,20 @@ def _entry(item: Any, opened: Any, name: str) -> Entry:
     times = check_times(times[:], len(item.data))
     values = item.data[:] if item.data.ndim == 1 else item.data
     if values.dtype == object:
-        values = np.array([_text(value) for value in values[:].flat]).reshape(item.data.shape)
-    columns = getattr(opened[name], "columns", ())
+        values = np.array([as_text(value) for value in values[:].flat]).reshape(item.data.shape)
+    titles = getattr(opened[name], "columns", ())
+    activity = type(item).__name__ in _ACTIVITY
+    unit = "" if item.unit in _NO_UNIT else str(item.unit or "")
+    parent = type(item.parent).__name__
     return Series(
         values,
         times,
-        tuple(map(str, columns)),
-        type(item).__name__ in _ACTIVITY,
-        unit=(float(item.conversion), float(item.offset)),
+        tuple(map(str, titles)),
+        activity,
+        scaling=(float(item.conversion), float(item.offset)),
+        info=LabelInfo(unit=unit),
+        container=parent if parent in _CONTAINERS else "",
+        units=roi_table(item) if activity else {},
     )
 
 
@@ -132,15 +172,14 @@ def _own(nwb: Any) -> dict[str, Any]:
     scratch = nwb.scratch or {}
     extra: dict[str, Any] = {"of": "units" if nwb.units is not None else "neural"}
     if _NAMES in scratch:
-        extra[_NAMES] = tuple(_text(name) for name in scratch[_NAMES].data[:])
+        extra[_NAMES] = tuple(as_text(name) for name in scratch[_NAMES].data[:])
     if _TRUTH in scratch:
         table = scratch[_TRUTH]
         extra[_TRUTH] = {n: np.asarray(table[n].data[:], dtype=bool) for n in table.colnames}
+    if _UNITS in scratch:
+        text = as_text(np.asarray(scratch[_UNITS].data).item())
+        extra["units"] = units_from_plain(json.loads(text))
     return extra
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def write_nwb(
@@ -184,15 +223,27 @@ def write_nwb(
         session_start_time=datetime(2000, 1, 1, tzinfo=UTC),
     )
     if spikes:
+        table = _own_columns(recording.units)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "An attribute .* already exists", UserWarning)
+            for column in table:
+                nwb.add_unit_column(name=column, description=column)
         for i, name in enumerate(names):
-            nwb.add_unit(spike_times=_spike_times(name, recording.neural[:, i], time, width), id=i)
+            row = {column: _cell(values[i]) for column, values in table.items()}
+            train = _spike_times(name, recording.neural[:, i], time, width)
+            nwb.add_unit(spike_times=train, id=i, **row)
     else:
         nwb.add_acquisition(
             TimeSeries(name="neural", data=recording.neural, unit="a.u.", timestamps=time)
         )
     behaviour = nwb.create_processing_module("behavior", "what was measured beside the neurons")
     series = [
-        TimeSeries(name=name, data=values, unit="a.u.", timestamps=time)
+        TimeSeries(
+            name=name,
+            data=values,
+            unit=recording.label_info[name].unit or "a.u.",
+            timestamps=time,
+        )
         for name, values in recording.labels.items()
     ]
     if series:
@@ -208,11 +259,34 @@ def write_nwb(
             for name, connected in recording.ground_truth.items()
         ]
         nwb.add_scratch(DynamicTable(name=_TRUTH, description="known wiring", columns=columns))
+    if recording.units:
+        text = json.dumps(plain_units(recording.units))
+        nwb.add_scratch(text, name=_UNITS, description="what is known of the neurons")
+    described = plain_infos(recording.label_info)
+    if described:
+        text = json.dumps(described)
+        nwb.add_scratch(text, name=_LABELS, description="kinds, columns and units of the labels")
     with warnings.catch_warnings():
         # The file is written under a temporary name, and renamed when it is complete.
         warnings.filterwarnings("ignore", "The file path provided", UserWarning)
         with atomically(path) as partial, NWBHDF5IO(str(partial), "w") as io:
             io.write(nwb)
+
+
+def _own_columns(units: UnitTable) -> dict[str, NDArray[Any]]:
+    """Return the columns that a unit table of NWB can hold.
+
+    Names with / or : do not exist in NWB, and some others mean something else there.
+    """
+    from pynwb.misc import Units
+
+    taken = {"id", *(column["name"] for column in Units.__columns__)}
+    return {n: values for n, values in units.items() if n not in taken and not set(n) & set("/:")}
+
+
+def _cell(value: Any) -> Any:
+    """Return a value of the unit table as a plain number, truth value or text."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _spike_times(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from xcebra.common.errors import InputError, InputTypeError
+from xcebra.data.units import as_cell, as_column
 from xcebra.io.contents import (
+    MOST_LABEL_COLUMNS,
     Contents,
     Entry,
     Floats,
@@ -21,6 +24,16 @@ from xcebra.io.contents import (
 
 TIME_NAMES = ("time", "times", "timestamp", "timestamps")
 _ORIGIN = "the data"
+# A name, perhaps a separator, and a number.
+_NUMBERED = re.compile(r"(.*[^\d_\-. ])[_\-. ]?\d+")
+# Fewer columns than this with a common name and numbers are not joined. Two may be x1 and x2, the
+# coordinates of two points.
+_FEWEST_NUMBERED = 3
+# Names of columns that hold activity.
+_ACTIVITY_WORDS = (
+    *("unit", "neuron", "cell", "cluster", "roi", "channel", "ch", "electrode", "voxel", "region"),
+    *("trace", "spike", "rate", "dff", "u", "n", "c"),
+)
 
 
 def from_object(source: Any) -> Contents:
@@ -112,7 +125,8 @@ def from_pynapple(value: Any) -> Entry:
     kind = type(value).__name__
     if kind == "TsGroup":
         trains = {str(index): value[index].times() for index in value.index}
-        return Spikes(trains, _support(value))
+        # Rates are computed from the spikes; pynapple's column holds the same.
+        return Spikes(trains, _support(value), _metadata(value, skip=("rate",)))
     if kind == "Ts":
         return Spikes({"0": value.times()}, _support(value))
     if kind == "IntervalSet":
@@ -120,14 +134,16 @@ def from_pynapple(value: Any) -> Entry:
     if kind in ("Tsd", "TsdFrame"):
         columns = tuple(map(str, value.columns)) if kind == "TsdFrame" else ()
         values = value.d if value.d.ndim == 2 else np.asarray(value.d)
-        return Series(values, value.times(), columns)
+        table = _metadata(value) if kind == "TsdFrame" else {}
+        return Series(values, value.times(), columns, units=table)
     raise InputTypeError(f"is a {kind}, which is no series of columns, spike times or intervals")
 
 
 def from_frame(frame: Any, origin: str) -> Contents:
     """Return the columns of a table as entries.
 
-    Columns called ``name/column`` are columns of one entry. A column called ``time`` or similar,
+    Columns called ``name/column``, and columns such as ``unit_0``, ``unit_1``, ``unit_2``, are
+    columns of one entry. A column called ``time`` or similar,
     or else an index of type float, holds the times in seconds.
 
     Parameters
@@ -147,10 +163,12 @@ def from_frame(frame: Any, origin: str) -> Contents:
         times, table = _clocked(frame)
         if times is not None:
             times = check_times(times, len(table))
+        numbered = _numbered(table)
         groups: dict[str, list[Any]] = {}
         for name in table.columns:
             group = name[0] if isinstance(name, tuple) else str(name).split("/")[0]
-            groups.setdefault(str(group), []).append(name)
+            groups.setdefault(numbered.get(str(name), str(group)), []).append(name)
+        activity = _activity_group({group: len(groups[group]) for group in numbered.values()})
         for group, names in groups.items():
             columns = [
                 str(n[-1] if isinstance(n, tuple) else n).removeprefix(f"{group}/") for n in names
@@ -160,10 +178,49 @@ def from_frame(frame: Any, origin: str) -> Contents:
             if reason:
                 unread[group] = reason
                 continue
-            entries[group] = Series(_plain(part), times, tuple(columns) if len(columns) > 1 else ())
+            entries[group] = Series(
+                _plain(part),
+                times,
+                tuple(columns) if len(columns) > 1 else (),
+                activity=group == activity,
+            )
     except ValueError as error:
         raise InputError(f"{origin}: {error}") from None
     return Contents(origin, entries, unread)
+
+
+def _numbered(table: Any) -> dict[str, str]:
+    """Return the group of each column that is one of several with a common name and a number.
+
+    ``unit_0``, ``unit_1`` and ``unit_2`` are the group ``unit``.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in table.columns:
+        match = None
+        if isinstance(name, str) and "/" not in name:
+            match = _NUMBERED.fullmatch(name)
+        if match is not None and table[name].to_numpy().dtype.kind in "fiub":
+            groups.setdefault(match[1], []).append(name)
+    taken = {str(name) for name in table.columns}
+    return {
+        name: group
+        for group, names in groups.items()
+        if len(names) >= _FEWEST_NUMBERED and group not in taken
+        for name in names
+    }
+
+
+def _activity_group(sizes: dict[str, int]) -> str | None:
+    """Return the group of numbered columns that is the activity; None if it is not clear.
+
+    It is the only one called unit, neuron or the like, or else the largest one if it is too large
+    for a label.
+    """
+    called = [group for group in sizes if group.lower().rstrip("s") in _ACTIVITY_WORDS]
+    if called:
+        return called[0] if len(called) == 1 else None
+    largest = sorted(sizes, key=lambda group: -sizes[group])[:1]
+    return largest[0] if largest and sizes[largest[0]] > MOST_LABEL_COLUMNS else None
 
 
 def _clocked(frame: Any) -> tuple[Floats | None, Any]:
@@ -188,7 +245,18 @@ def _intervals(value: Any) -> Intervals:
     # microseconds to allow for rounding.
     touch = starts[1:] - stops[:-1] < 1.5e-6
     stops[:-1][touch] = starts[1:][touch]
-    return Intervals(starts, stops)
+    return Intervals(starts, stops, _metadata(value))
+
+
+def _metadata(value: Any, skip: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the metadata of one of pynapple's objects, as far as it is numbers and text."""
+    columns = {}
+    for name in getattr(value, "metadata_columns", ()):
+        if name not in skip:
+            cells = np.empty(len(value.get_info(name)), dtype=object)
+            cells[:] = [as_cell(cell) for cell in value.get_info(name)]
+            columns[str(name)] = as_column(cells)
+    return {name: column for name, column in columns.items() if column is not None}
 
 
 def _from_data_array(array: Any) -> Series:
@@ -202,7 +270,13 @@ def _from_data_array(array: Any) -> Series:
     columns: tuple[str, ...] = ()
     if array.ndim == 2 and array.dims[1] in array.coords:
         columns = tuple(str(name) for name in array.coords[array.dims[1]].to_numpy())
-    return Series(array.to_numpy(), times, columns)
+    units = {
+        str(name): column
+        for name, coordinate in array.coords.items()
+        if array.ndim == 2 and coordinate.dims == array.dims[1:] and name != array.dims[1]
+        if (column := as_column(coordinate.to_numpy())) is not None
+    }
+    return Series(array.to_numpy(), times, columns, units=units)
 
 
 def _named(name: str, value: Any) -> Entry:

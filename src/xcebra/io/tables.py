@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import csv
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from xcebra.common.errors import InputError, MissingExtraError
+from xcebra.data.units import as_column, cells
 from xcebra.io.contents import Contents
 from xcebra.io.objects import from_frame
 
@@ -41,6 +46,58 @@ def read_parquet(path: Path) -> Contents:
         If the file is damaged.
     """
     return from_frame(_read(path, "read_parquet", "parquet"), str(path))
+
+
+def read_unit_table(source: Any) -> dict[str, NDArray[Any]]:
+    """Read a table with one row per neuron.
+
+    Parameters
+    ----------
+    source : path, DataFrame or mapping of str to array-like of shape (n_neurons,)
+        A CSV or Parquet file, or the table itself.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n_rows,)
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If there is no such file, or a column cannot be used.
+    """
+    where = "unit_table"
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        where = str(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {where!r}; check its name and folder")
+        reader = {".csv": "read_csv", ".parquet": "read_parquet"}.get(path.suffix.lower())
+        if reader is None:
+            raise InputError(f"unit_table={where!r} must end in .csv or .parquet", ("unit_table",))
+        source = _read(path, reader, "pandas" if reader == "read_csv" else "parquet")
+    columns = getattr(source, "columns", source)
+    if not hasattr(source, "columns") and not isinstance(source, Mapping):
+        raise InputError(
+            f"unit_table must be a file, a DataFrame or a mapping, got {type(source).__name__}",
+            ("unit_table",),
+        )
+    table = {}
+    for name in columns:
+        column = as_column(cells(source[name]))
+        if column is None:
+            raise InputError(
+                f"{where}: column {str(name)!r} must hold numbers or text, one for each neuron",
+                ("unit_table",),
+            )
+        table[str(name)] = column
+    lengths = {len(column) for column in table.values()}
+    if len(lengths) != 1 or 0 in lengths:
+        raise InputError(
+            f"{where}: must have columns of one length, one row for each neuron, got lengths "
+            f"{sorted(lengths)}",
+            ("unit_table",),
+        )
+    return table
 
 
 def _read(path: Path, reader: str, extra: str) -> Any:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.interrupts import deferred_interrupt
-from xcebra.common.progress import bar
+from xcebra.common.progress import Steps
 from xcebra.data.epochs import Epochs, IntArray, evenly_spaced, samples_before
 from xcebra.data.recording import Activity, Recording
 from xcebra.networks.encoder import Encoder, Inputs, UnitBlocks, embed, linear
@@ -242,7 +242,7 @@ def fit_regression(
     judged_z, judged_u = points(judged, held_out), components(judged)
     optimizer = torch.optim.Adam(decoder.network.parameters(), fused=device.type in ("cpu", "cuda"))
     best, best_error, since = copy.deepcopy(decoder.network.state_dict()), math.inf, 0
-    steps = bar(config.steps, progress, desc="decoder", unit="step")
+    steps = Steps(config.steps, progress, desc="decoder")
     with deferred_interrupt() as interrupted, steps:
         for step in range(config.steps):
             optimizer.param_groups[0]["lr"] = one_cycle(

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.groups import group_columns, group_names, usual_column
 from xcebra.common.files import atomically
 from xcebra.common.provenance import made_with
 from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
-from xcebra.report import page
+from xcebra.report import numerals, page
+from xcebra.report.answer import answer_sections, verdicts
+from xcebra.report.next_step import next_step
 from xcebra.report.numbers import (
     embedding_numbers,
     map_numbers,
@@ -24,11 +27,16 @@ from xcebra.report.numbers import (
 )
 from xcebra.report.opinions import second_opinion
 from xcebra.report.page import escaped
+from xcebra.report.questions import asked_blocks, doubt
 from xcebra.report.run_folder import Run
+from xcebra.report.tables import neuron_table
+from xcebra.report.tuning import tuning_numbers
 
 # The page counts the neurons of which less than this share of the variance is explained, and says
-# that their scores should not be read. Larger values exclude more neurons; not tuned.
+# how to read them. Larger values exclude more neurons; not tuned.
 _LITTLE = 0.05
+# Parts of the script, in the order in which they are joined.
+_SCRIPTS = ("base", "tuning", "answer", "map", "time", "embedding", "table", "start")
 _TITLE = "Which neurons carry this behaviour?"
 _PAPER = (
     "Schneider, S., González Laiz, R., Filippova, A., Frey, M. and Mathis, M. W. (2025). "
@@ -42,6 +50,7 @@ def report_run(
     amap: AttributionMap | None = None,
     *,
     title: str | None = None,
+    group_by: str | None = None,
 ) -> Path:
     """Write the page of a run and return its path.
 
@@ -53,6 +62,8 @@ def report_run(
         By default, the default map is made.
     title : str, optional
         By default, a question with the names of the labels.
+    group_by : str, optional
+        Column of the units that groups the neurons, such as the area; see `write_report`.
     """
     if amap is None:
         amap = run.model.attribute(run.recording)
@@ -62,9 +73,14 @@ def report_run(
         run.model,
         amap,
         recording=run.recording,
-        title=title or _title(run),
+        title=title or _title(amap),
         truth=run.recording.ground_truth,
         source=source,
+        group_by=group_by,
+        advice={
+            name: next_step(name, fit, run.settings.recording, run.recording)
+            for name, fit in run.model.goodness_of_fit_.items()
+        },
     )
 
 
@@ -78,6 +94,8 @@ def write_report(
     truth: Mapping[str, Any] | None = None,
     scores: Mapping[str, float] | None = None,
     source: Mapping[str, Any] | None = None,
+    group_by: str | None = None,
+    advice: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the page and return its path.
 
@@ -88,8 +106,8 @@ def write_report(
         A fitted model.
     amap : AttributionMap
     recording : Recording, optional
-        The recording that the map was made from. With it the page shows the map over time and the
-        embedding.
+        The recording that the map was made from. With it the page shows tuning curves, the map
+        over time and the embedding.
     title : str
     truth : mapping of str to bool array of shape (n_neurons,), optional
         Known wiring: for each factor, whether each neuron is connected to it.
@@ -97,15 +115,25 @@ def write_report(
         Numbers to show below the verdict, such as an auROC.
     source : mapping, optional
         Where the recording came from, shown with the settings.
+    group_by : str, optional
+        Column of ``amap.units`` that groups the neurons at first. By default, it is the area or
+        cell type, if there is such a column; the reader can choose another one.
+    advice : mapping of str to str, optional
+        What to try next, for each objective whose verdict is not yes.
 
     Returns
     -------
     Path
     """
     path = Path(path)
+    columns, column = _group_columns(amap, group_by)
+    fits = model.goodness_of_fit_
+    tuning = _tuning(model, amap, recording)
     over_time = None if recording is None else map_over_time(model, amap, recording)
     numbers = {
-        "map": map_numbers(amap, _explained(model), truth),
+        "map": map_numbers(amap, _explained(model), truth, fits, columns),
+        "tuning": tuning,
+        "group_by": column,
         "over_time": over_time,
         "embedding": None if recording is None else embedding_numbers(model, recording),
     }
@@ -113,24 +141,26 @@ def write_report(
     if "selected" in amap.made:  # maps of version 0.4.0 and earlier did not store their warnings
         warnings = amap.warnings
     messages = list(dict.fromkeys(str(warning) for warning in warnings))
+    shapes = {name: label["shape"] for name, label in tuning["labels"].items()}
+    groups = [amap.by(name) for name in columns]
     sections = {
-        "verdict": ("Verdict", _verdict(model, amap, messages, scores)),
+        "verdict": ("Verdict", _verdict(model, amap, messages, scores, advice)),
+        **answer_sections(fits, amap, groups, column, shapes),
         "map": ("Map", _map(amap)),
         "time": ("Over time", _TIME if over_time else ""),
         "embedding": ("Embedding", _EMBEDDING if recording is not None else ""),
-        "opinion": ("Second opinion", second_opinion(amap)),
+        "opinion": ("Second opinion", second_opinion(amap, fits)),
         "training": ("Training", _training(model)),
         "neurons": ("Neurons", _neurons(model, amap, truth)),
         "settings": ("Settings", _settings(model, amap, source)),
         "cite": ("How to cite", _cite()),
     }
     sections = {name: section for name, section in sections.items() if section[1]}
-    folder = files("xcebra.report")
-    style, script = (folder.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    style, script = _style_and_script()
     # Only "<" could end the script element, so it is escaped.
     data = json.dumps(numbers, separators=(",", ":")).replace("<", "\\u003c")
     links = "".join(
-        f'<li><a href="#{name}">{head}</a></li>' for name, (head, _) in sections.items()
+        f'<li><a href="#{name}">{_link(head)}</a></li>' for name, (head, _) in sections.items()
     )
     body = "".join(
         f'<section id="{name}" aria-labelledby="{name}-head"><h2 id="{name}-head">{head}</h2>'
@@ -143,7 +173,7 @@ def write_report(
         '<link rel="icon" href="data:,">'
         f"<title>{escaped(title)}</title><style>{style}</style></head><body>"
         f'<header><h1>{escaped(title)}</h1><nav aria-label="On this page"><ul>{links}</ul></nav>'
-        f"</header><main>{body}</main>"
+        f"</header><main>{body}</main>{_PANEL}"
         f'<script type="application/json" id="numbers">{data}</script>'
         f"<script>{script}</script></body></html>\n"
     )
@@ -153,21 +183,55 @@ def write_report(
     return path
 
 
-def _title(run: Run) -> str:
-    labels = run.settings.recording.labels
+def _title(amap: AttributionMap) -> str:
+    labels = [name for name in asked_blocks(amap) if name != "time"]
     return f"Which neurons carry {' and '.join(labels)}?" if labels else _TITLE
 
 
+def _link(head: str) -> str:
+    """Return the text of a link to a section: for a question, the label that it is about."""
+    return head.removeprefix("Which neurons carry ").removesuffix("?")
+
+
+def _style_and_script() -> tuple[str, str]:
+    folder = files("xcebra.report")
+    style = folder.joinpath("page.css").read_text("utf-8")
+    parts = [folder.joinpath("scripts", f"{name}.js").read_text("utf-8") for name in _SCRIPTS]
+    return style, f'"use strict";\n(() => {{\n{"".join(parts)}}})();\n'
+
+
+def _group_columns(
+    amap: AttributionMap, group_by: str | None
+) -> tuple[tuple[str, ...], str | None]:
+    """Return the columns that the reader can group neurons by, and the one that is chosen first."""
+    columns = group_columns(amap.units)
+    if group_by is None:
+        return columns, usual_column(amap.units)
+    group_names(amap.units, group_by)  # raises an error if it makes no groups
+    return (columns if group_by in columns else (group_by, *columns)), group_by
+
+
+def _tuning(model: XCEBRA, amap: AttributionMap, recording: Recording | None) -> dict[str, Any]:
+    if recording is None:
+        return {"neurons": [], "labels": {}}
+    config = model.config_
+    kinds = {**(config.get("label_kind") or {}), **amap.made.get("label_kinds", {})}
+    return tuning_numbers(amap, recording, kinds, config.get("label_delay") or {})
+
+
 def _verdict(
-    model: XCEBRA, amap: AttributionMap, messages: list[str], scores: Mapping[str, float] | None
+    model: XCEBRA,
+    amap: AttributionMap,
+    messages: list[str],
+    scores: Mapping[str, float] | None,
+    advice: Mapping[str, str] | None,
 ) -> str:
     explained = model.variance_explained_["all"]
-    low = int((explained < _LITTLE).sum())
-    text = page.verdicts(model.goodness_of_fit_, amap) + page.notes(messages)
-    unread = f"; for {low} of them it is less than {_LITTLE:.0%}: do not read their scores"
+    text = verdicts(model.goodness_of_fit_, amap, model.label_info_, advice) + page.notes(messages)
     deviance = ""
     if model.deviance_explained_ is not None:
-        deviance = f" ({model.deviance_explained_.mean():.0%} of the deviance of their counts)"
+        share = numerals.percent(float(model.deviance_explained_.mean()))
+        deviance = f" ({share} of the deviance of their counts)"
     crossed, n_patterns = model.crossed_decoder_, 0
     if crossed is not None and amap.made.get("method") == "crossed-gradient":
         n_patterns = crossed.patterns.shape[1]
@@ -177,11 +241,11 @@ def _verdict(
     patterns = "pattern" if n_patterns == 1 else "patterns"
     accounted = f" The map accounts for {n_patterns} such {patterns}." if n_patterns else ""
     text += (
-        f'<p class="soft">{predictors} '
-        f"{explained.mean():.0%} of the neurons' variance{deviance}, on average"
-        f"{unread if low else ''}. The largest shared pattern of activity that the embedding does "
+        '<details><summary>How much is explained, and what was chosen</summary><p class="soft">'
+        f"{predictors} {numerals.percent(float(explained.mean()))} of the neurons' variance"
+        f"{deviance}, on average. The largest shared pattern of activity that the embedding does "
         f"not hold has {model.left_over_:.1%} of the variance; above 3 %, a factor may lack a "
-        f"latent.{accounted}</p>{_chosen(model)}"
+        f"latent.{accounted}</p>{_chosen(model)}</details>"
     )
     if scores:
         text += page.table(["measure", "value"], [[k, f"{v:.4f}"] for k, v in scores.items()])
@@ -209,7 +273,8 @@ def _map(amap: AttributionMap) -> str:
     return (
         '<p class="soft">Each row is a neuron. The columns are one score per block, then the value '
         f"for each latent ({escaped(how)}). Each block has its own colour scale. Point at a cell, "
-        "or move with the arrow keys; press Enter to sort the neurons by that column."
+        "or move with the arrow keys. Click on it, or press the space bar, to see the neuron; "
+        "press Enter to sort the neurons by that column."
         '</p><div class="controls"><label>sort by <select id="map-order"></select></label>'
         '<span class="scale">0 <canvas id="map-scale"></canvas> largest of its block</span></div>'
         '<output class="readout" id="map-readout" aria-live="polite"></output>'
@@ -218,6 +283,12 @@ def _map(amap: AttributionMap) -> str:
         'below has the same numbers"></canvas></figure>'
     )
 
+
+_PANEL = (
+    '<aside id="neuron-panel" aria-labelledby="neuron-head" hidden><div class="controls">'
+    '<h2 id="neuron-head" aria-live="polite"></h2><button id="neuron-close">Close</button></div>'
+    '<div id="neuron-body"></div></aside>'
+)
 
 _TIME = (
     '<p class="soft">The score of every neuron over time. Rows are neurons in the order of the map.'
@@ -263,19 +334,32 @@ def _explained(model: XCEBRA) -> dict[str, Any]:
 
 
 def _neurons(model: XCEBRA, amap: AttributionMap, truth: Mapping[str, Any] | None) -> str:
-    tested = (
-        " The variance that only a label explains is what it adds to all other labels and latents, "
-        "as a share of the neuron's variance. p is the p-value for no connection of the neuron to "
-        "the label, not corrected for the number of neurons."
-        if amap.connections
-        else ""
-    )
+    explained = _explained(model)
+    low = int((explained["variance"] < _LITTLE).sum())
+    if amap.connections:
+        text = (
+            "The variance that only a label explains is what it adds to all other labels and "
+            "latents, as a share of the neuron's variance. p is the p-value for no connection of "
+            "the neuron to the label, not corrected for the number of neurons."
+        )
+        advice = "rely on the test for them, not on their scores"
+    else:
+        text = (
+            "z is the number of standard deviations by which a score is above the mean of all "
+            "neurons. It ranks neurons; it is not a test."
+        )
+        advice = "do not read their scores"
+    if low:
+        text += (
+            f" Less than {_LITTLE:.0%} of the variance is explained for {low} of "
+            f"{len(amap.neuron_names)} neurons: {advice}."
+        )
+    if any(doubt(model.goodness_of_fit_, name) for name in amap.blocks):
+        text += " Grey scores must not be read, because their label was not found in the activity."
     return (
-        '<p class="soft">z is the number of standard deviations by which a score is above the mean '
-        f"of all neurons. It ranks neurons; it is not a test.{tested} Do not read the score of a "
-        'neuron of which little is explained.</p><div class="controls">'
+        f'<p class="soft">{text} Click on a neuron to see its tuning.</p><div class="controls">'
         '<button id="download">Download as CSV</button></div>'
-        + page.ranking(amap, _explained(model), truth)
+        + neuron_table(amap, model.goodness_of_fit_, explained, truth)
     )
 
 

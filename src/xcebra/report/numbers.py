@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.attribution.groups import group_names
 from xcebra.attribution.request import same_block
 from xcebra.caveats import XcebraWarning
 from xcebra.data.epochs import evenly_spaced
+from xcebra.data.label_info import column_titles
 from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
 from xcebra.networks.encoder import embed
 from xcebra.plots import binned
+from xcebra.report.questions import TIME, doubt, is_yes, ordered_blocks
+from xcebra.report.tables import first_neurons, unit_texts
+from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 # Limits on the size of the page and the time to make it. Larger values show more detail; not tuned.
 _MOST_MAPS = 3_000  # samples that the map over time is made from
@@ -28,9 +33,13 @@ _DIGITS = 5  # significant digits of the numbers in the page
 
 
 def map_numbers(
-    amap: AttributionMap, explained: Mapping[str, NDArray[Any]], truth: Mapping[str, Any] | None
+    amap: AttributionMap,
+    explained: Mapping[str, NDArray[Any]],
+    truth: Mapping[str, Any] | None,
+    fits: Mapping[str, GoodnessOfFit] | None = None,
+    columns: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the scores and values of the map, what is explained, and the known wiring.
+    """Return the scores and values of the map, the units, what is explained, and known wiring.
 
     Parameters
     ----------
@@ -39,6 +48,10 @@ def map_numbers(
         Share of each neuron that is explained, by measure.
     truth : mapping of str to bool array of shape (n_neurons,), optional
         Known wiring, by factor.
+    fits : mapping of str to GoodnessOfFit, optional
+        ``model.goodness_of_fit_``.
+    columns : sequence of str
+        Columns of the unit table that the reader can group neurons by.
 
     Returns
     -------
@@ -50,24 +63,43 @@ def map_numbers(
         for name, block in amap.blocks.items()
         for latent in range(block.start, block.stop)
     }
+    blocks = ordered_blocks(amap)
     return {
         "neurons": list(amap.neuron_names),
-        "blocks": [_block_numbers(amap, name) for name in amap.blocks],
+        "blocks": [_block_numbers(amap, fits or {}, name) for name in blocks],
         "latents": [
-            {"name": name, "block": owners[i], "values": _short(amap.values[:, i])}
-            for i, name in enumerate(amap.latent_names)
+            {"name": amap.latent_names[i], "block": owners[i], "values": _short(amap.values[:, i])}
+            for i in sorted(owners, key=lambda latent: blocks.index(owners[latent]))
         ],
+        "units": {name: unit_texts(values) for name, values in amap.units.items()},
+        "groups": {column: _group_numbers(amap, column) for column in columns},
         "explained": {measure: _short(shares) for measure, shares in explained.items()},
         "truth": {name: [int(v) for v in np.asarray(t)] for name, t in (truth or {}).items()},
     }
 
 
-def _block_numbers(amap: AttributionMap, name: str) -> dict[str, Any]:
+def _group_numbers(amap: AttributionMap, column: str) -> dict[str, Any]:
+    """Return the names of the groups of a column and the group of each neuron."""
+    names, index = np.unique(group_names(amap.units, column), return_inverse=True)
+    return {"names": names.tolist(), "index": index.tolist()}
+
+
+def _block_numbers(
+    amap: AttributionMap, fits: Mapping[str, GoodnessOfFit], name: str
+) -> dict[str, Any]:
+    role = "control" if name in amap.controls else "time" if name == TIME else "label"
     numbers: dict[str, Any] = {
         "name": name,
+        "role": role,
         "scores": _short(amap.block(name)),
-        "z": _short(amap.z_scores(name)),
+        # The page does not sort by the rounded scores, in which there may be ties.
+        "order": first_neurons(amap, name),
+        "doubt": doubt(fits, name),
     }
+    if is_yes(fits, name):
+        numbers["z"] = _short(amap.z_scores(name))
+    if name in amap.connections and numbers["doubt"] is None:
+        numbers["called"] = amap.significant(name).astype(int).tolist()
     if tested := amap.connections.get(name):
         numbers["tested"] = {
             "share": _short(tested.share),
@@ -132,7 +164,7 @@ def map_over_time(model: XCEBRA, amap: AttributionMap, recording: Recording) -> 
         over_time = replace(over_time, blocks=renamed)
     assert over_time.steps is not None
     scores = {}
-    for name in blocks:
+    for name in ordered_blocks(amap):
         edges, means = binned(rows, over_time.steps.norms(over_time.blocks[name]))
         most = float(np.nanmax(means)) or 1.0
         # 255 marks bins without a sample of the map.
@@ -179,8 +211,9 @@ def embedding_numbers(model: XCEBRA, recording: Recording) -> dict[str, Any]:
         kind = kinds.get(name, "continuous")
         if kind == "circular" and values.shape[1] == 2:
             values = np.arctan2(values[:, 1], values[:, 0])[:, None]
+        titles = column_titles(name, recording.label_info[name], values.shape[1])
         for i in range(values.shape[1]):
-            title = name if values.shape[1] == 1 else f"{name}, column {i + 1}"
+            title = name if values.shape[1] == 1 else f"{name}: {titles[i]}"
             colours.insert(i, _colour(title, values[:, i], kind))
     return {
         "n": len(rows),

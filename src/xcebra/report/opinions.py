@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.attribution.attribution_map import AttributionMap
+from xcebra.report import numerals
 from xcebra.report.page import escaped
+from xcebra.report.questions import doubt
+from xcebra.report.tables import first_neurons
 from xcebra.statistics.second_opinion import SecondOpinion
+from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 # Neurons that are listed as disagreeing. A longer list would not be read, and the table below it
 # has all neurons; not tuned.
@@ -30,18 +34,37 @@ _INTRODUCTION = (
 )
 
 
-def second_opinion(amap: AttributionMap) -> str:
+def second_opinion(amap: AttributionMap, fits: Mapping[str, GoodnessOfFit] | None = None) -> str:
     """Return for each label a sentence on the agreement, the neurons that disagree, and a table.
 
-    The text is empty if the map was made without the labels.
+    Labels that were controlled for come last and are folded. The text is empty if the map was made
+    without the labels.
+
+    Parameters
+    ----------
+    amap : AttributionMap
+    fits : mapping of str to GoodnessOfFit, optional
+        ``model.goodness_of_fit_``. The ranking of a label that was not found is not compared.
     """
     if not amap.opinions:
         return ""
-    return _INTRODUCTION + "".join(
-        f"<h3>{escaped(name)}</h3>{_agreement(amap, name)}{_disagreements(amap, name)}"
-        f"{_table(amap, name, opinion)}"
-        for name, opinion in amap.opinions.items()
-    )
+    text = _INTRODUCTION
+    for name, opinion in amap.opinions.items():
+        if name not in amap.controls:
+            text += f"<h3>{escaped(name)}</h3>"
+            reason = doubt(fits or {}, name)
+            if reason is None:
+                text += _agreement(amap, name) + _disagreements(amap, name)
+            else:
+                text += f'<p class="doubt">{escaped(reason)}.</p>'
+            text += _table(amap, name, opinion, reason)
+    for name, opinion in amap.opinions.items():
+        if name in amap.controls:
+            text += (
+                f"<details><summary>{escaped(name)} (controlled for)</summary>"
+                f"{_table(amap, name, opinion, None)}</details>"
+            )
+    return text
 
 
 def _agreement(amap: AttributionMap, name: str) -> str:
@@ -67,7 +90,7 @@ def _agreement(amap: AttributionMap, name: str) -> str:
             "those whose activity the label alone explains. Compare with the map in "
             "<code>basis='label'</code>, and do not publish the ranking before you know the reason."
         )
-    return f"<p>{words} Rank correlation over {len(amap.neuron_names)} neurons: {rho:.2f}.</p>"
+    return f"<p>{words} Rank correlation over {len(amap.neuron_names)} neurons: {rho:z.2f}.</p>"
 
 
 def _disagreements(amap: AttributionMap, name: str) -> str:
@@ -87,25 +110,27 @@ def _disagreements(amap: AttributionMap, name: str) -> str:
     )
 
 
-def _table(amap: AttributionMap, name: str, opinion: SecondOpinion) -> str:
-    scores = amap.block(name)
-    connected = amap.significant(name) if name in amap.connections else None
-    columns = [("score", _numbers(scores, ".3g"))]
-    if connected is not None:
-        columns.append(("called connected", ["yes" if called else "no" for called in connected]))
-    columns.append((f"rate {opinion.rate_unit}", _numbers(opinion.rate, ".3g")))
+def _table(amap: AttributionMap, name: str, opinion: SecondOpinion, reason: str | None) -> str:
+    columns = []
+    if reason is None:
+        columns.append(("score", _texts(amap.block(name), numerals.score)))
+        if name in amap.connections:
+            called = ["yes" if called else "no" for called in amap.significant(name)]
+            columns.append(("called connected", called))
+    columns.append((f"rate {opinion.rate_unit}", _texts(opinion.rate, numerals.score)))
     if opinion.encoding is not None:
-        columns.append(("encoding R²", _numbers(opinion.encoding, ".3f")))
+        texts = _texts(opinion.encoding, lambda value: numerals.r_squared(value, 3))
+        columns.append(("encoding R²", texts))
     if opinion.usual is not None:
         usual_name = str(opinion.usual_name)
         head = _USUAL_NAMES.get(usual_name, usual_name)
-        columns.append((head, _numbers(opinion.usual, ".2f")))
+        columns.append((head, _texts(opinion.usual, lambda value: f"{value:z.2f}")))
     heads = "".join(f'<th scope="col" class="number">{escaped(head)}</th>' for head, _ in columns)
     rows = "".join(
         f'<tr><th scope="row">{escaped(amap.neuron_names[i])}</th>'
         + "".join(f'<td class="number">{escaped(cells[i])}</td>' for _, cells in columns)
         + "</tr>"
-        for i in np.argsort(-scores, kind="stable")
+        for i in (first_neurons(amap, name) if reason is None else range(len(opinion.rate)))
     )
     return (
         '<div class="scroll" tabindex="0" role="region" '
@@ -114,6 +139,5 @@ def _table(amap: AttributionMap, name: str, opinion: SecondOpinion) -> str:
     )
 
 
-def _numbers(values: NDArray[np.float64], digits: str) -> Sequence[str]:
-    # The option "z" removes the minus sign of values that round to zero.
-    return [format(value, f"z{digits}") for value in values.tolist()]
+def _texts(values: NDArray[np.float64], text: Callable[[float], str]) -> list[str]:
+    return [text(value) if np.isfinite(value) else "–" for value in values.tolist()]

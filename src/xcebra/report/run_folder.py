@@ -3,19 +3,22 @@
 The folder contains ``run.toml`` (the settings, from which the run can be repeated),
 ``recording.npz`` (activity and labels as they were used), ``model.safetensors``, and during
 training ``checkpoint.safetensors``. A map, ``map.nc``, and a page, ``report.html``, can be added.
+``log.txt`` says how long each phase took, and which notes were given.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import platform
 import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from difflib import get_close_matches
+from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import Any
 
@@ -24,50 +27,90 @@ import tomli_w
 from xcebra.caveats import InterruptedFitWarning
 from xcebra.common.errors import InputError
 from xcebra.common.files import atomically
+from xcebra.common.progress import logger
 from xcebra.common.provenance import made_with, now
 from xcebra.data.recording import Recording
 from xcebra.estimator import XCEBRA
-from xcebra.io import read, write
+from xcebra.io import named_labels, opened, read, write
 
-SETTINGS, RECORDING, MODEL, CHECKPOINT, MAP, REPORT = FILES = (
+SETTINGS, RECORDING, MODEL, CHECKPOINT, MAP, REPORT, LOG = FILES = (
     "run.toml",
     "recording.npz",
     "model.safetensors",
     "checkpoint.safetensors",
     "map.nc",
     "report.html",
+    "log.txt",
 )
 # Folder, inside the folder of a run, for the files of a run that is being replaced.
 _REPLACED = ".replaced"
 # Recordings with fewer samples are refused. Larger values refuse more short recordings; not tuned.
 _FEWEST_SAMPLES = 100
+# Lines of the log that are kept until there is a folder for them; reading a file gives a few.
+_MOST_REMEMBERED = 1000
 # Arguments of the estimator that can be settings of a run.
 _MODEL = tuple(n for n in inspect.signature(XCEBRA).parameters if n != "progress")
 
 
 @dataclass(frozen=True)
 class Source:
-    """The recording of a run and the parts that are used: the arguments of `xcebra.read`."""
+    """The recording of a run and the parts that are used: the arguments of `xcebra.read`.
+
+    ``labels`` and ``controls``, the labels that are controlled for, may be written as
+    ``"speed=speed(x, z)"``.
+    """
 
     file: str
     labels: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()
     neural: tuple[str, ...] = ()
     epochs: str | None = None
     bin_size: float | None = None
     smooth: float | None = None
+    units: str | None = None
+    unit_table: str | None = None
     sha256: str | None = None
 
-    def read(self, circular: tuple[str, ...]) -> Recording:
-        """Read the recording, with activity and labels on one clock."""
-        return read(
-            self.file,
-            neural=self.neural or None,
-            labels=list(self.labels),
-            epochs=self.epochs,
-            bin_size=self.bin_size,
-            smooth=self.smooth,
-            circular=circular,
-        )
+    def read(
+        self, label_kind: str | Mapping[str, str] | None
+    ) -> tuple[Recording, list[str], list[str]]:
+        """Read the recording, with activity and labels on one clock.
+
+        Parameters
+        ----------
+        label_kind : str, mapping of str to str, or None
+            Kind of all labels, or of each label by name, as far as the user says it.
+
+        Returns
+        -------
+        recording : Recording
+        labels, controls : list of str
+            Names of the labels that are asked about, and of those that are controlled for.
+        """
+        with opened(self.file) as contents:
+            # A pattern such as "pos*" may stand for several labels.
+            controls = named_labels(contents, self.controls)
+            labels = {
+                name: what
+                for name, what in named_labels(contents, self.labels).items()
+                if name not in controls
+            }
+            if not isinstance(label_kind, Mapping):
+                kinds = dict.fromkeys([*labels, *controls], label_kind) if label_kind else {}
+            else:
+                kinds = {name: kind for name, kind in label_kind.items() if kind is not None}
+            recording = read(
+                contents,
+                neural=self.neural or None,
+                labels={**labels, **controls},
+                epochs=self.epochs,
+                bin_size=self.bin_size,
+                smooth=self.smooth,
+                label_kind=kinds,
+                units=self.units,
+                unit_table=self.unit_table,
+            )
+        return recording, list(labels), list(controls)
 
 
 @dataclass(frozen=True)
@@ -103,19 +146,16 @@ class Settings:
         source_names = [setting.name for setting in fields(Source)]
         _check_names(path, "recording", source, source_names)
         _check_names(path, "model", model, _MODEL)
-        lists = {n: tuple(source[n]) for n in ("labels", "neural") if n in source}
+        lists = {n: tuple(source[n]) for n in ("labels", "controls", "neural") if n in source}
         return cls(Source(**{"file": "", **source, **lists}), model)
 
     def estimator(self, progress: bool) -> XCEBRA:
         """Return the estimator, not yet fitted."""
         return XCEBRA(**self.model, progress=progress)
 
-    @property
-    def circular(self) -> tuple[str, ...]:
-        """Labels that are angles."""
-        kinds = self.model.get("label_kind")
-        kinds = kinds if isinstance(kinds, Mapping) else dict.fromkeys(self.recording.labels, kinds)
-        return tuple(name for name, kind in kinds.items() if kind == "circular")
+    def read(self) -> tuple[Recording, list[str], list[str]]:
+        """Read the recording; see `Source.read`."""
+        return self.recording.read(self.model.get("label_kind"))
 
     def as_table(self) -> dict[str, Any]:
         """Return plain values, without settings that are not set."""
@@ -220,7 +260,8 @@ def make_run(
     if not replacing and is_finished(folder, settings):
         return Run.open(folder)
     model = settings.estimator(progress)
-    recording = settings.recording.read(settings.circular)
+    with remembered() as before:
+        recording, labels, controls = settings.read()
     if recording.n_times < _FEWEST_SAMPLES:
         width = settings.recording.bin_size
         bins = "" if width is None else f"; bin_size={width:g} is in seconds, for instance 0.05"
@@ -237,9 +278,13 @@ def make_run(
     try:
         _write_settings(folder, settings)
         write(recording, folder / RECORDING)
-        with _stopping():
+        with logged(folder, "fit", before), _stopping():
+            logger.info("used %s", recording.extent)
             model.fit(
-                recording, label=list(settings.recording.labels), checkpoint=folder / CHECKPOINT
+                recording,
+                label=labels,
+                control=controls or None,
+                checkpoint=folder / CHECKPOINT,
             )
     except (ValueError, TypeError):
         # The settings do not fit the recording: remove the files of the new run.
@@ -289,6 +334,58 @@ def _move(old: Path, new: Path) -> None:
 def _clear(folder: Path) -> None:
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def remembered() -> Iterator[MemoryHandler]:
+    """Keep what is logged before there is a folder for it; a context manager."""
+    handler = MemoryHandler(_MOST_REMEMBERED, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
+    with _heard_by(handler):
+        yield handler
+
+
+@contextmanager
+def _heard_by(handler: logging.Handler) -> Iterator[None]:
+    """Send what the package logs to a handler too; a context manager."""
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def logged(folder: Path, command: str, before: MemoryHandler | None = None) -> Iterator[None]:
+    """Append what happens to the log of a run: versions, phases and their durations, notes.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the run.
+    command : str
+        Name of the command, for the first line.
+    before : MemoryHandler, optional
+        From `remembered`: what was logged before.
+    """
+    handler = logging.FileHandler(folder / LOG, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    with closing(handler), _heard_by(handler):
+        try:
+            versions = ", ".join(f"{name} {number}" for name, number in made_with().items())
+            logger.info("xcebra %s, with %s", command, versions)
+            if before is not None:
+                before.setTarget(handler)
+                before.flush()
+            yield
+        except KeyboardInterrupt:
+            logger.info("stopped by the user")
+            raise
+        except Exception:
+            logger.info("ended by an error", exc_info=True)
+            raise
 
 
 @contextmanager

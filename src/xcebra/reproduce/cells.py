@@ -32,13 +32,9 @@ from xcebra.reproduce.measurements import (
     without_caveats,
 )
 from xcebra.reproduce.sources import Cells, GridCells
-from xcebra.statistics.tuning_scores import (
-    grid_score,
-    mean_vector_length,
-    rate_maps,
-    spatial_information,
-    speed_score,
-)
+from xcebra.statistics.grid_score import grid_score
+from xcebra.statistics.heading_and_speed import mean_vector_length, speed_score
+from xcebra.statistics.rate_maps import rate_maps, spatial_information
 
 LABELS = ("position", "heading", "speed")
 # Maps of the model with several labels: ours, and the paper's.

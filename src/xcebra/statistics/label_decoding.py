@@ -125,8 +125,11 @@ class Decoding:
         else:
             unit = " degrees" if self.unit == "degrees" else ""
             details = f"median error {self.error:.3g}{unit}, chance {self.chance_error:.3g}"
-        r2 = f"R^2 {self.r2:.2f}"
-        if abs(self.r2 - self.r2_without_drift) > _MENTIONED:
+        if self.r2 <= 0 < self.r2_without_drift:
+            # The error is that of a prediction with drift, which is no better than the mean.
+            return f"R^2 {self.r2_without_drift:.2f} without slow drift, 0 or less with it"
+        r2 = f"R^2 {self.r2:.2f}" if self.r2 > 0 else "R^2 0 or less"
+        if abs(self.r2 - self.r2_without_drift) > _MENTIONED and self.r2_without_drift > 0:
             r2 += f" ({self.r2_without_drift:.2f} without slow drift)"
         return f"{r2}, {details}"
 

@@ -21,7 +21,8 @@ from xcebra.data.epochs import IntArray
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
 from xcebra.statistics.encoding_strength import encoding_strength
-from xcebra.statistics.tuning_scores import mean_vector_length, rate_maps, spatial_information
+from xcebra.statistics.heading_and_speed import mean_vector_length
+from xcebra.statistics.rate_maps import rate_maps, spatial_information
 
 Array = NDArray[np.float64]
 

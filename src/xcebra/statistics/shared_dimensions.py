@@ -16,6 +16,8 @@ from xcebra.data.epochs import Epochs, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
 from xcebra.statistics.encoding_strength import smooth_functions
+from xcebra.statistics.held_out_time import N_FOLDS, N_STRETCHES, folds
+from xcebra.statistics.smooth_regression import standardised
 
 Array = NDArray[np.float64]
 
@@ -27,9 +29,9 @@ _MOST_SAMPLES = 20_000
 # change more slowly than from sample to sample, so they remain, while the noise of single samples,
 # which dominates spike counts, averages out. Not tuned.
 _AVERAGED, _LEAST_AVERAGES = 5, 1_000
-# Contiguous stretches of time, folds to which they are assigned in turn, and random divisions of
-# the neurons into halves. More of them make the estimate more precise and take longer; not tuned.
-STRETCHES, FOLDS, _SPLITS = 20, 4, 4
+# Random divisions of the neurons into halves. More of them make the estimate more precise and take
+# longer; not tuned.
+_SPLITS = 4
 # Ridge penalty for predictors of variance about 1: larger values overfit less and follow less. Not
 # tuned.
 _RIDGE = 1e-2
@@ -52,10 +54,10 @@ def shared_dimensions(recording: Recording, labels: Sequence[Label], epochs: Epo
     """
     x, design = _averages(recording, labels, epochs)
     n, n_neurons = x.shape
-    if n < 2 * STRETCHES or n_neurons < 4:
+    if n < 2 * N_STRETCHES or n_neurons < 4:
         return 0
     x = standardised(x)
-    fold = np.arange(n) * STRETCHES // n % FOLDS
+    fold = folds(n)
     if design.shape[1]:
         x = standardised(x - held_out_prediction(standardised(design), x, fold))
     most = min(MOST_LATENTS, n_neurons // 2)
@@ -131,7 +133,7 @@ def _explained(seen: Array, left_out: Array, fold: NDArray[np.int64], most: int)
     ndarray of shape (most + 1,)
     """
     explained = np.zeros(most + 1)
-    for k in range(FOLDS):
+    for k in range(N_FOLDS):
         out = fold == k
         a, b = seen[~out], left_out[~out]
         _, _, axes = np.linalg.svd(a.T @ b, full_matrices=False)
@@ -159,7 +161,7 @@ def held_out_prediction(design: Array, x: Array, fold: NDArray[np.int64]) -> Arr
     x : ndarray of shape (n_samples, n_columns)
         Targets. The regression has no intercept, so their mean should be about 0.
     fold : ndarray of int of shape (n_samples,)
-        Fold of each sample, from 0 to ``FOLDS - 1``.
+        Fold of each sample, from 0 to ``N_FOLDS - 1``.
 
     Returns
     -------
@@ -167,20 +169,9 @@ def held_out_prediction(design: Array, x: Array, fold: NDArray[np.int64]) -> Arr
     """
     gram, cross = design.T @ design, design.T @ x
     predicted = np.empty_like(x)
-    for k in range(FOLDS):
+    for k in range(N_FOLDS):
         out = fold == k
         rows = design[out]
         inner = gram - rows.T @ rows + _RIDGE * (~out).sum() * np.eye(design.shape[1])
         predicted[out] = rows @ np.linalg.solve(inner, cross - rows.T @ x[out])
     return predicted
-
-
-def standardised(values: Array) -> Array:
-    """Columns with mean 0 and standard deviation 1; columns that do not vary are 0.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_samples, n_columns)
-    """
-    scale = values.std(axis=0)
-    return (values - values.mean(axis=0)) / np.where(scale > 0, scale, 1.0)

@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from xcebra.data.epochs import Epochs, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
+from xcebra.statistics.held_out_time import N_STRETCHES, folds
 from xcebra.statistics.shared_dimensions import (
-    FOLDS,
-    STRETCHES,
     held_out_prediction,
     labels_design,
     samples_with_labels,
-    standardised,
 )
+from xcebra.statistics.smooth_regression import standardised
 
 Array = NDArray[np.float64]
 
@@ -73,7 +72,7 @@ def choose_window(
     limit = int(np.median(epochs.lengths)) // _WINDOWS_AN_EPOCH
     allowed = [w for w in WINDOWS if w <= limit and (longest is None or w <= longest)]
     times = samples_with_labels(labels, epochs)
-    if len(times) < 2 * STRETCHES or recording.n_neurons < 4 or len(allowed) < 2:
+    if len(times) < 2 * N_STRETCHES or recording.n_neurons < 4 or len(allowed) < 2:
         return 1
     times = evenly_spaced(times, _MOST_SAMPLES)
     explained = shared_activity(recording, labels, times, allowed)
@@ -107,7 +106,7 @@ def shared_activity(
         The share for each window, on held-out time.
     """
     n, n_neurons = len(times), recording.n_neurons
-    fold = np.arange(n) * STRETCHES // n % FOLDS
+    fold = folds(n)
     design = standardised(labels_design(labels, times))
     order = np.random.default_rng(0).permutation(n_neurons)
     halves = order[: n_neurons // 2], order[n_neurons // 2 :]

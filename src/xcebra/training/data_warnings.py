@@ -9,7 +9,7 @@ from xcebra.caveats import OversampledWarning, RedundantLabelWarning, warn
 from xcebra.data.epochs import Epochs, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
-from xcebra.statistics.significance import share_told
+from xcebra.statistics.smooth_regression import share_predicted
 
 # A label is redundant if another label predicts more than this share of its variance. Smaller
 # values warn more often; not tuned.
@@ -54,7 +54,7 @@ def _warn_redundant(label: Label, source: Label, epochs: Epochs) -> None:
     times = times[label.valid[times] & source.valid[times]]
     if len(times) < _LEAST_TOLD_FROM:
         return
-    share = share_told(label.points[times], source.points[times])
+    share = share_predicted(label.points[times], source.points[times])
     if share > _TOLD:
         warn(
             f"label {label.name!r} can be predicted from {source.name!r} ({share:.0%} of its "

@@ -37,6 +37,8 @@ class Decisions:
     regression : bool
         Whether the objective is regression, the supervised baseline.
     n_components, n_training, n_held_out : int
+    controls : tuple of str
+        Labels that are controlled for, and not asked about.
     """
 
     recipe: Recipe
@@ -51,6 +53,7 @@ class Decisions:
     n_components: int
     n_training: int
     n_held_out: int
+    controls: tuple[str, ...] = ()
 
     @property
     def n_latents(self) -> int:
@@ -88,6 +91,7 @@ class Decisions:
             "label_kind": {name: spec.kind for name, spec in self.labels.items()},
             "label_delay": {name: spec.delay for name, spec in self.labels.items()},
             "label_classes": {name: list(spec.classes or ()) for name, spec in self.labels.items()},
+            "controls": list(self.controls),
             "objective": "regression" if self.regression else "contrastive",
             "exclude_self": self.recipe.exclude_self,
             "project": self.recipe.project,
@@ -118,6 +122,7 @@ class Decisions:
         values["decoder"] = DecoderConfig(**plain["decoder"])
         values["blocks"] = {name: slice(a, b) for name, a, b in plain["blocks"]}
         values["labels"] = {name: _label_spec(**spec) for name, spec in plain["labels"]}
+        values["controls"] = tuple(plain.get("controls", ()))
         return cls(**values)
 
     @classmethod

@@ -115,7 +115,7 @@ class GoodnessOfFit:
         return _VERDICTS[self.learned]
 
     def explanation(self, name: str) -> str:
-        """Explain the verdict in a sentence, with the numbers behind it and what to try.
+        """Explain the verdict in a sentence, with the numbers behind it.
 
         Parameters
         ----------
@@ -135,14 +135,13 @@ class GoodnessOfFit:
         if self.decoding.p_value > LEVEL or self.decoding.r2_without_drift <= 0:
             return (
                 f"it is unclear whether {name} is in the activity: on held-out time it is read "
-                f"hardly better than shifted labels ({read}; {p_value}); try larger bins, a wider "
-                "window or a longer recording"
+                f"hardly better than shifted labels ({read}; {p_value})"
             )
         loss = "" if self.loss_p_value is None else f" (p = {self.loss_p_value:.3f})"
         return (
             f"{name} is read from the activity on held-out time ({read}; {p_value}), but it is "
             "unclear whether the embedding has learned it: its held-out loss is no lower than with "
-            f"shifted labels{loss}; try more steps, larger bins or a wider window"
+            f"shifted labels{loss}"
         )
 
     def _explained_by_loss(self, name: str) -> str:

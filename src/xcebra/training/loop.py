@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.interrupts import deferred_interrupt
-from xcebra.common.progress import bar
+from xcebra.common.progress import Steps
 from xcebra.data.epochs import Epochs
 from xcebra.data.recording import Recording
 from xcebra.networks.encoder import Encoder
@@ -123,7 +123,7 @@ def train(
     saved = time.monotonic()
     with (
         deferred_interrupt() as interrupted,
-        bar(config.steps, progress, initial=first, desc="xcebra", unit="step") as progress_bar,
+        Steps(config.steps, progress, initial=first, desc="training") as progress_bar,
     ):
         for step in range(first, config.steps):
             if interrupted():
@@ -144,7 +144,7 @@ def train(
             if callback is not None:
                 callback(step + 1, encoder)
             if progress_bar.n % 10 == 0:
-                progress_bar.set_postfix_str(_summary(record, objectives), refresh=False)
+                progress_bar.describe(_summary(record, objectives))
             if checkpoint and time.monotonic() - saved > _CHECKPOINT_SECONDS:
                 state.save(checkpoint, fingerprint, step + 1)
                 saved = time.monotonic()

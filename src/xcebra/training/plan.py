@@ -115,7 +115,9 @@ class Plan:
         return state.hexdigest()
 
 
-def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
+def make_plan(
+    recording: Recording, params: Mapping[str, Any], controls: tuple[str, ...] = ()
+) -> Plan:
     """Make the plan of a fit, or raise an error about the input.
 
     Parameters
@@ -123,10 +125,13 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     recording : Recording
     params : mapping
         The estimator's parameters, already checked by `settings.check_parameters`.
+    controls : tuple of str
+        Labels that are controlled for.
     """
     recipe = RECIPES[params["recipe"]]
     whole = recording.epochs
-    specs = settings.label_specs(params, list(recording.labels))
+    known = {name: info.kind for name, info in recording.label_info.items() if info.kind}
+    specs = settings.label_specs(params, list(recording.labels), known)
     undelayed = [make_label(name, v, specs[name]) for name, v in recording.labels.items()]
     for label in undelayed:
         check_varies(label)
@@ -134,7 +139,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
     shared = None
     if params["recipe"] != "paper":
         shared = partial(shared_dimensions, recording, labels, whole)
-    blocks = settings.resolve_blocks(params, labels, recording.n_neurons, shared)
+    blocks = settings.resolve_blocks(params, labels, recording.n_neurons, shared, controls)
     labels.sort(key=lambda label: list(blocks).index(label.name))
     window = _window(recording, labels, params)
     sampling = _sampling(recording, labels, blocks, window, params)
@@ -158,6 +163,7 @@ def make_plan(recording: Recording, params: Mapping[str, Any]) -> Plan:
         n_components=int(sampling.inputs.loadings.shape[1]),
         n_training=sampling.training.size,
         n_held_out=0 if sampling.held_out is None else sampling.held_out.size,
+        controls=controls,
     )
     return Plan(
         decisions=decisions,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,10 +181,27 @@ def named(
     return {name: value.get(name, default) for name in names}
 
 
-def label_specs(params: Mapping[str, Any], names: list[str]) -> dict[str, LabelSpec]:
-    """Kind and delay of each label, as far as the parameters specify them."""
+def label_specs(
+    params: Mapping[str, Any],
+    names: list[str],
+    known: Mapping[str, str] | None = None,
+) -> dict[str, LabelSpec]:
+    """Kind and delay of each label, as far as the parameters or the recording specify them.
+
+    Parameters
+    ----------
+    params : mapping
+        The estimator's parameters.
+    names : list of str
+        Names of all labels.
+    known : mapping of str to str, optional
+        Kinds that the recording says; the parameters win.
+    """
     problems: list[str] = []
     kinds = named(problems, "label_kind", params["label_kind"], names, None)
+    kinds = {
+        name: (known or {}).get(name) if kind is None else kind for name, kind in kinds.items()
+    }
     delays = named(problems, "label_delay", params["label_delay"], names, 0)
     for name, kind in kinds.items():
         if kind is not None:
@@ -203,11 +220,13 @@ def resolve_blocks(
     labels: list[Label],
     n_neurons: int,
     shared: Callable[[], int] | None = None,
+    controls: Collection[str] = (),
 ) -> dict[str, slice]:
     """Choose the latents of each label and of time.
 
     The blocks have the order of ``label_dims`` if it is a mapping, otherwise the order of the
-    labels. The time block is the last one.
+    labels. Labels that are controlled for come after the others, and the time block is the last
+    one.
 
     Parameters
     ----------
@@ -218,10 +237,19 @@ def resolve_blocks(
     shared : callable, optional
         Called if ``time_dims`` is None. It returns the number of latents that the neurons share
         beyond the labels. Without it, the number is 4.
+    controls : collection of str
+        Labels that are controlled for. ``label_dims`` may leave them out.
     """
     regression = params["objective"] == "regression"
     widths = {label.name: label.points.shape[1] if regression else label.width for label in labels}
-    dims = _label_dims(params["label_dims"], widths)
+    given = params["label_dims"]
+    asked = {name: width for name, width in widths.items() if name not in controls}
+    others = {name: width for name, width in widths.items() if name in controls}
+    if isinstance(given, Mapping):
+        mentioned = [name for name in others if name in given]
+        asked |= {name: others.pop(name) for name in mentioned}
+    dims = {**_label_dims(given, asked), **others}
+    dims = {name: dims[name] for name in sorted(dims, key=lambda name: name in controls)}
     n_label = sum(dims.values())
     time_dims = params["time_dims"]
     if regression:

@@ -1,6 +1,6 @@
 """The real recordings of the benchmark, by file name, and how they are read and binned.
 
-To add a recording, add one entry to `RECORDINGS`; ``docs/real_benchmark.md`` says what it needs.
+To add a recording, add one entry to `RECORDINGS`; ``docs/real_recordings.md`` says what it needs.
 """
 
 from __future__ import annotations

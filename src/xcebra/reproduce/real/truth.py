@@ -29,12 +29,12 @@ KINDS = ("own", "known", "known-poisson", "foreign", "noise", "implanted", "othe
 STRENGTHS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 # Prefixes of the names of noise units.
 NOISE = ("Poisson unit", "shifted unit")
-# A neuron is tuned if its encoding strength is larger than this (docs/real_benchmark.md). Larger
+# A neuron is tuned if its encoding strength is larger than this (docs/real_recordings.md). Larger
 # values give fewer and more strongly tuned neurons; not tuned.
 TUNED = 0.02
 # A unit that is known not to carry the label may still follow something correlated with it. It
 # counts as a false discovery only if its encoding strength is smaller than this
-# (docs/real_benchmark.md). Larger values count more units; not tuned.
+# (docs/real_recordings.md). Larger values count more units; not tuned.
 NOT_TUNED = 0.01
 # Time is divided into this many stretches. Tuned neurons are chosen on every other stretch, and the
 # encoding model is judged on the rest. Fewer stretches make the halves more independent; more

@@ -1,4 +1,8 @@
-"""Plots of maps and fits. Every function draws on ``ax``, or on new axes, and returns the axes."""
+"""Plots of maps and fits. Every function draws on ``ax``, or on new axes, and returns the axes.
+
+`neurons`, `groups` and `tuning` are made for talks: fonts of 9 to 11 points, colours that everyone
+can tell apart, and no more lines than needed. `save` writes any figure as PNG, SVG or PDF.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError, MissingExtraError
+from xcebra.plots.neuron_scores import groups, neurons
+from xcebra.plots.style import save
+from xcebra.plots.tuning_grid import tuning
 from xcebra.training.weight_search import MAY_LOSE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from xcebra.attribution.attribution_map import AttributionMap
+
+__all__ = [
+    "agreement",
+    "attribution_map",
+    "binned",
+    "block_scores",
+    "goodness_of_fit",
+    "groups",
+    "neurons",
+    "penalty_path",
+    "save",
+    "scores_over_time",
+    "training_curves",
+    "tuning",
+]
 
 # Neurons are named on the axis up to this number; more names would overlap. Not tuned.
 _MOST_NAMES = 40

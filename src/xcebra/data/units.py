@@ -1,0 +1,399 @@
+"""The unit table: what is known of each neuron beside its activity, such as area or cell type."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xcebra.common.errors import InputError
+
+UnitTable = Mapping[str, NDArray[Any]]
+# Columns that name the units, in the order in which they are looked for.
+NAME_COLUMNS = ("unit", "unit_name", "neuron", "neuron_name", "cell", "name", "unit_id", "id")
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+# Comparisons that make sense between a text and the number that it spells.
+_EQUALITIES = (ast.Eq, ast.NotEq)
+# Stands for a cell that is neither a number nor a text, and makes its column unusable.
+_NOT_SIMPLE = object()
+_EXAMPLE = "\"area == 'CA1' and rate > 0.5\""
+# Characters of a condition that a message repeats.
+_MOST_CHARACTERS = 100
+
+
+def check_units(units: Any, n_neurons: int | None, problems: list[str]) -> dict[str, NDArray[Any]]:
+    """Check a unit table: numbers, truth values or text, one value per neuron in each column.
+
+    Parameters
+    ----------
+    units : mapping of str to array-like of shape (n_neurons,), or DataFrame
+    n_neurons : int or None
+        None if it is not known, because the activity is wrong too.
+    problems : list of str
+        Problems are added to it.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n_neurons,)
+        Read-only arrays. Missing numbers are NaN; missing text is empty.
+    """
+    if not isinstance(units, Mapping) and not hasattr(units, "columns"):
+        problems.append(
+            "units must be a mapping from names to one value per neuron, or a DataFrame, got "
+            f"{type(units).__name__}"
+        )
+        return {}
+    table = {}
+    for name in units:
+        values = cells(units[name])
+        column = as_column(values)
+        if column is None or (n_neurons is not None and column.shape != (n_neurons,)):
+            neurons = "each neuron" if n_neurons is None else f"each of {n_neurons} neurons"
+            problems.append(
+                f"units[{str(name)!r}] must hold one number or text for {neurons}, got shape "
+                f"{values.shape} of type {values.dtype}"
+            )
+            continue
+        column.flags.writeable = False
+        table[str(name)] = column
+    return table
+
+
+def cells(values: Any) -> NDArray[Any]:
+    """Return the values of one column as an array.
+
+    A list becomes an array of objects: otherwise numpy would turn a NaN among text into text.
+    """
+    return np.array(values, dtype=object) if isinstance(values, list) else np.asarray(values)
+
+
+def plain_units(units: UnitTable) -> dict[str, list[Any]]:
+    """Convert a unit table to values that can be written as JSON."""
+    return {name: [values.dtype.kind, values.tolist()] for name, values in units.items()}
+
+
+def units_from_plain(plain: Mapping[str, list[Any]]) -> dict[str, NDArray[Any]]:
+    """Convert back from the result of `plain_units`."""
+    types: dict[str, Any] = {
+        "U": str,
+        "b": np.bool_,
+        "i": np.int64,
+        "u": np.uint64,
+        "f": np.float64,
+    }
+    return {name: np.array(values, dtype=types[kind]) for name, (kind, values) in plain.items()}
+
+
+def as_column(values: NDArray[Any]) -> NDArray[Any] | None:
+    """Return a copy of one column as numbers, truth values or text; None if it is none of these.
+
+    Numbers have 64 bits, so that they are the same after they were written to a file and read.
+    """
+    if values.ndim != 1:
+        return None
+    if values.dtype.kind in "fiub":
+        wide = {"f": np.float64, "i": np.int64, "u": np.uint64, "b": np.bool_}
+        return values.astype(wide[values.dtype.kind])
+    if values.dtype.kind == "S":
+        return np.char.decode(values, "utf-8", "replace")
+    if values.dtype.kind == "U":
+        return values.copy()
+    if values.dtype.kind != "O":
+        return None
+    plain = [
+        value.decode(errors="replace") if isinstance(value, bytes) else value for value in values
+    ]
+    missing = [_is_missing(value) for value in plain]
+    known = [value for value, absent in zip(plain, missing, strict=True) if not absent]
+    if all(isinstance(value, (bool, np.bool_)) for value in known) and not any(missing):
+        return np.array(plain, dtype=bool)
+    if all(isinstance(value, (int, np.integer)) for value in known) and known and not any(missing):
+        return np.array(plain, dtype=np.int64)
+    if all(isinstance(value, (int, float, np.number, bool)) for value in known) and known:
+        pairs = zip(plain, missing, strict=True)
+        return np.array([np.nan if absent else float(value) for value, absent in pairs])
+    if all(isinstance(value, str) for value in known):
+        pairs = zip(plain, missing, strict=True)
+        return np.array(["" if absent else value for value, absent in pairs], dtype=str)
+    return None
+
+
+def as_cell(value: Any) -> Any:
+    """Return the value of one cell as a number or a text.
+
+    Several texts are joined by commas, and electrode groups are given by their names. Anything else
+    becomes an object that `as_column` refuses.
+    """
+    if type(value).__name__ in ("ElectrodeGroup", "ImagingPlane", "Device"):
+        return str(value.name)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, (list, tuple, np.ndarray)):
+        texts = (
+            [
+                part.decode(errors="replace") if isinstance(part, bytes) else str(part)
+                for part in value
+            ]
+            if len(value)
+            else []
+        )
+        is_text = all(isinstance(part, (str, bytes)) for part in value)
+        return ",".join(texts) if is_text else _NOT_SIMPLE
+    return value if isinstance(value, (str, int, float, bool)) else _NOT_SIMPLE
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN or pandas.NA, whose comparisons are neither True nor False."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
+
+
+def unit_names(units: UnitTable) -> tuple[str, ...]:
+    """Names of the neurons in their unit table: the first column of names without repetitions.
+
+    The result is empty if there is no such column.
+    """
+    lower = {name.lower(): name for name in units}
+    for name in NAME_COLUMNS:
+        if name in lower:
+            values = [_as_text(value) for value in units[lower[name]].tolist()]
+            if all(values) and len(set(values)) == len(values):
+                return tuple(values)
+    return ()
+
+
+def matched_units(table: UnitTable, neuron_names: Sequence[str], numbered: bool) -> dict[str, Any]:
+    """Bring the rows of a unit table into the order of the neurons.
+
+    Parameters
+    ----------
+    table : mapping of str to ndarray of shape (n_rows,)
+        A table from beside the recording. If it has a column with the names of the neurons, its
+        rows may be in any order, and there may be more of them.
+    neuron_names : sequence of str
+    numbered : bool
+        Whether the names are only the positions of the neurons, because the recording has none.
+        A column of names must then hold exactly these numbers; otherwise the rows are in the order
+        of the neurons.
+
+    Returns
+    -------
+    dict of str to ndarray of shape (n_neurons,)
+
+    Raises
+    ------
+    ValueError
+        If rows and neurons do not belong together.
+    """
+    n_rows = len(next(iter(table.values()))) if table else 0
+    if not numbered or n_rows == len(neuron_names):
+        lower = {name.lower(): name for name in table}
+        for column in (lower[name] for name in NAME_COLUMNS if name in lower):
+            row_of = {_as_text(value): i for i, value in enumerate(table[column].tolist())}
+            if len(row_of) == n_rows and all(name in row_of for name in neuron_names):
+                rows = [row_of[name] for name in neuron_names]
+                return {name: values[rows] for name, values in table.items()}
+    if n_rows != len(neuron_names):
+        raise InputError(
+            f"unit_table has {n_rows} rows, but there are {len(neuron_names)} neurons; give one "
+            f"row for each, in their order, or a column 'unit' with their names, such as "
+            f"{neuron_names[0]!r}",
+            ("unit_table",),
+        )
+    if not numbered and any(name.lower() in NAME_COLUMNS[:-1] for name in table):
+        column = next(name for name in table if name.lower() in NAME_COLUMNS[:-1])
+        known = [_as_text(value) for value in table[column].tolist()]
+        missing = next((name for name in neuron_names if name not in known), None)
+        if missing is not None:
+            raise InputError(
+                f"unit_table has no row for neuron {missing!r}: its column {column!r} holds "
+                f"{known[:3]} and others; correct the names, or rename the column",
+                ("unit_table",),
+            )
+    return dict(table)
+
+
+def select_units(condition: str, units: UnitTable) -> NDArray[np.bool_]:
+    """Find the units for which a condition holds.
+
+    Parameters
+    ----------
+    condition : str
+        Comparisons of columns with values, joined by ``and``, ``or``, ``not`` and parentheses, as
+        in ``"area == 'CA1' and rate > 0.5"`` or ``"shank in [1, 2]"``. A name with other
+        characters than letters, digits and underscores stands between backticks.
+    units : mapping of str to ndarray of shape (n_neurons,)
+
+    Returns
+    -------
+    ndarray of bool of shape (n_neurons,)
+
+    Raises
+    ------
+    ValueError
+        If the condition cannot be read, or names a column that does not exist.
+    """
+    quoted: list[str] = []
+
+    def placeholder(match: re.Match[str]) -> str:
+        quoted.append(match[1])
+        return f"_quoted_{len(quoted) - 1}_"
+
+    text = re.sub(r"`([^`]*)`", placeholder, condition)
+    columns = {**units, **{f"_quoted_{i}_": name for i, name in enumerate(quoted)}}
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+        chosen = _Condition(condition, units, columns).truth(tree.body)
+    except InputError:
+        raise
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise InputError(
+            f"units={_short(condition)} cannot be read; write a condition such as {_EXAMPLE}",
+            ("units",),
+        ) from None
+    if not chosen.any():
+        raise InputError(
+            f"units={_short(condition)} holds for none of {len(chosen)} units; {_values(units)}",
+            ("units",),
+        )
+    return chosen
+
+
+class _Condition:
+    """Evaluates the parsed form of a condition. Nothing but comparisons is ever executed."""
+
+    def __init__(self, text: str, units: UnitTable, columns: Mapping[str, Any]) -> None:
+        self._text = text
+        self._units = units
+        self._columns = columns
+
+    def truth(self, node: ast.expr) -> NDArray[np.bool_]:
+        if isinstance(node, ast.BoolOp):
+            parts = [self.truth(value) for value in node.values]
+            combine = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+            return np.asarray(combine.reduce(parts))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return ~self.truth(node.operand)
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            pairs = zip(sides, node.ops, sides[1:], strict=False)
+            parts = [self._compared(left, op, right) for left, op, right in pairs]
+            return np.asarray(np.logical_and.reduce(parts))
+        if isinstance(node, ast.Name):
+            column = self._column(node)
+            if column.dtype.kind == "b":
+                return column
+            raise self._error(f"needs a comparison with {self._name(node)!r}, such as == or >")
+        raise self._error("may only compare columns with numbers and text")
+
+    def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> NDArray[np.bool_]:
+        if isinstance(op, (ast.In, ast.NotIn)):
+            column = self._side(left, None)
+            if not isinstance(right, (ast.List, ast.Tuple, ast.Set)):
+                raise self._error("needs a list after 'in', such as [1, 2]")
+            within = np.zeros(column.shape, dtype=bool)
+            for item in right.elts:
+                within |= self._result(column, self._side(item, column), operator.eq)
+            return ~within if isinstance(op, ast.NotIn) else within
+        if type(op) not in _COMPARISONS:
+            raise self._error("knows ==, !=, <, <=, >, >= and in")
+        first, second = self._side(left, None), self._side(right, None)
+        if isinstance(op, _EQUALITIES):
+            first, second = self._side(left, second), self._side(right, first)
+        return self._result(first, second, _COMPARISONS[type(op)])
+
+    def _result(self, first: Any, second: Any, compare: Callable[[Any, Any], Any]) -> Any:
+        kinds = {np.asarray(side).dtype.kind in "US" for side in (first, second)}
+        if len(kinds) > 1:
+            raise self._error("compares text with a number; text stands in quotation marks")
+        result = np.asarray(compare(first, second))
+        n_units = len(next(iter(self._units.values())))
+        return np.broadcast_to(result, (n_units,)).astype(bool)
+
+    def _side(self, node: ast.expr, beside: Any) -> Any:
+        """Value of one side. A number ``beside`` text is turned into text."""
+        if isinstance(node, ast.Name):
+            return self._column(node)
+        try:
+            value = ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            value = None
+        if not isinstance(value, (str, int, float, bool)):
+            raise self._error("may only compare columns with numbers and text")
+        is_text = beside is not None and np.asarray(beside).dtype.kind == "U"
+        if is_text and not isinstance(value, str):
+            value = _as_text(value)
+        return np.asarray(value)
+
+    def _column(self, node: ast.Name) -> NDArray[Any]:
+        name = self._name(node)
+        if name not in self._units:
+            near = get_close_matches(name, list(self._units), n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise self._error(f"names {name!r}, which no unit has; {hint}{_values(self._units)}")
+        return self._units[name]
+
+    def _name(self, node: ast.Name) -> str:
+        known = self._columns.get(node.id)
+        return known if isinstance(known, str) else node.id
+
+    def _error(self, problem: str) -> InputError:
+        return InputError(f"units={_short(self._text)} {problem}", ("units",))
+
+
+def _short(condition: str) -> str:
+    """A condition for a message, which has one line."""
+    text = repr(condition)
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
+
+
+def _values(units: UnitTable) -> str:
+    """Columns of a unit table with some of their values, for a message."""
+    if not units:
+        return "nothing is known of the units"
+    described = [f"{name} ({column_values(column)})" for name, column in units.items()]
+    return f"the units have {', '.join(described)}"
+
+
+def column_values(column: NDArray[Any], most: int = 4) -> str:
+    """Values of a column in words: a range of numbers, or the most frequent texts."""
+    if column.dtype.kind == "f" and not np.isfinite(column).any():
+        return "missing"
+    if column.dtype.kind in "fiu" and len(np.unique(column)) > most:
+        return f"{np.nanmin(column):.4g} to {np.nanmax(column):.4g}"
+    texts = column.astype(str)
+    if column.dtype.kind == "f":
+        texts = np.array(["" if np.isnan(value) else f"{value:.4g}" for value in column])
+    values, counts = np.unique(texts, return_counts=True)
+    if len(values) == len(column) > most:
+        return f"{values[0]}, {values[1]} ..., all different"
+    order = np.argsort(-counts, kind="stable")[:most]
+    words = [f"{values[i] or 'missing'}: {counts[i]}" for i in order]
+    more = len(values) - len(words)
+    return ", ".join(words) + (f" and {more} more" if more > 0 else "")
+
+
+def _as_text(value: Any) -> str:
+    """A value as text; whole floats without their decimal point."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
