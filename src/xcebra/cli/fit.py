@@ -54,7 +54,10 @@ def fit(
     ] = None,
     epochs: Annotated[
         str | None,
-        typer.Option(help="Name of the intervals in the file to use, or a tag of them: wake."),
+        typer.Option(
+            help="Intervals of the file to use, by their name or tag: wake. Or a condition: "
+            '"speed > 5", "wake and speed(x,z) > 5".'
+        ),
     ] = None,
     units: Annotated[
         str | None,

@@ -134,7 +134,8 @@ def read(
     epochs : str, list of (start, stop), or IntervalSet, optional
         Stretches of time to use, in seconds, or the name of intervals in the source, or a text in
         one of their columns, such as the tag ``"wake"``. If the source has no times, they are in
-        samples.
+        samples. Or a condition on labels and series, such as ``"speed > 5"`` or
+        ``"wake and speed(x, z) > 5"``: each stretch in which it holds is an epoch.
     bin_size : float, optional
         Width of a bin in seconds. It is required for spike times, which are counted. Counts are
         added, and other samples are averaged.

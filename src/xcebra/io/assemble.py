@@ -27,6 +27,7 @@ from xcebra.io.contents import (
     time_range,
 )
 from xcebra.io.epoch_choice import choose_epochs
+from xcebra.io.epoch_condition import epochs_where, is_condition
 from xcebra.io.label_choice import (
     LabelSeries,
     check_kinds,
@@ -87,7 +88,13 @@ def assemble(
         else with_interval_kind(name, label, kinds.get(name))
         for name, label in label_series.items()
     }
-    within = choose_epochs(contents, epochs)
+    within: Intervals | None
+    if is_condition(contents, epochs, label_series):
+        recorded = _recorded(activity, extra.get("epochs"), bin_size)
+        within = epochs_where(epochs, contents, label_series, activity, recorded)
+        epochs = None  # they are in ``within``, in the unit of the activity's own times
+    else:
+        within = choose_epochs(contents, epochs)
     origin_and_names = f"{contents.origin}: {spell(activity_names)}"
     overlap = 0
     try:
@@ -247,10 +254,20 @@ def _activity(
     if bin_size is None:
         return clock.cut(activity, within) if rows is None else (activity, rows)
     if within is None:
-        rows = rows or clock.stretches(activity, longest=bin_size)
-        support = clock.spans(activity.times, rows, activity.interval)
-        within = _shared(activity, support, labels)
+        within = _shared(activity, _recorded(activity, rows, bin_size), labels)
     return clock.bin_series(activity, within, bin_size)
+
+
+def _recorded(activity: Series | Spikes, epochs: Any, bin_size: float | None) -> Intervals:
+    """Return when the activity was recorded: in seconds, or in samples if it has no times."""
+    if isinstance(activity, Spikes):
+        return activity.recorded
+    n = len(activity.values)
+    if activity.times is None:
+        rows = Epochs.check(epochs, n)
+        return Intervals(rows.starts.astype(float), rows.stops.astype(float))
+    rows = clock.stretches(activity, bin_size or 0.0) if epochs is None else Epochs.check(epochs, n)
+    return clock.spans(activity.times, rows, activity.interval)
 
 
 def _shared(
