@@ -89,8 +89,17 @@ def test_quiet_is_quiet_although_there_are_notes(fitted):
     assert "note: " in (path / "log.txt").read_text()
 
 
+def test_it_says_how_many_units_a_condition_keeps(folder, tmp_path):
+    options = ["--unit-table", folder / "units.csv", "--out", tmp_path / "run", "--bin-size", 5]
+    result = run("fit", folder / "rec.csv", "--label", "x", "--units", "area == 'a'", *options)
+    first, second = result.stderr.splitlines()  # it stops there, because there are few bins
+    assert first == "xcebra: kept 6 of 8 units: area == 'a'"
+    assert "too few to learn from" in second
+
+
 def test_the_log_holds_phases_and_notes_of_reading(fitted):
     text = (fitted[0] / "log.txt").read_text()
+    assert "kept 6 of 8 units: area == 'a' and rate > 1" in text
     for name in ("plan", "training", "decoder", "crossed decoders", "verdict"):
         assert re.search(rf" {name}: \d+\.\d s\n", text), name
     assert "used 6 neurons, 500 samples" in text

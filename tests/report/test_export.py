@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from xcebra.cli import app
+from xcebra.cli.attribute import _disagreement
+from xcebra.report import write_report
 from xcebra.report.export import neuron_columns, write_figures
 from xcebra.report.run_folder import Run
 
@@ -196,3 +198,32 @@ def test_two_columns_group_neurons_in_every_command(run, tmp_path):
     page = (tmp_path / "page.html").read_text("utf-8")
     assert '<option value="area, cell type" selected>' in page
     assert '"group_by":"area, cell type"' in page
+
+
+def test_attribute_says_in_one_line_where_map_and_encoding_model_disagree(run, tmp_path):
+    made, amap = run
+    fits = made.model.goodness_of_fit_
+    opinion = amap.opinions["heading"]
+    scores = amap.block("heading")
+
+    def line(encoding, name="heading"):
+        opinions = {**amap.opinions, "heading": replace(opinion, encoding=encoding)}
+        return _disagreement(replace(amap, opinions=opinions), name, fits[name])
+
+    alike = np.where(amap.significant("heading"), scores, 0.0)
+    assert line(alike) == ""  # they agree about every neuron
+    assert line(-scores, "position") == ""  # it was not found
+    assert line(-scores, "speed") == ""  # nobody asks about it
+    reverse = (scores.max() - scores) / 10
+    told = line(reverse)
+    words = re.search(r"second opinion: (.*\)): ", told)[1]
+    assert re.fullmatch(
+        r"the map and an encoding model of heading alone disagree, most of all about \d+ neurons "
+        r"\(rank correlation -\d\.\d\d\)",
+        words,
+    )
+    other = replace(amap, opinions={**amap.opinions, "heading": replace(opinion, encoding=reverse)})
+    named = [item.neuron for item in other.disagreements("heading")]
+    assert f"): {', '.join(named[:5])}" in told
+    page = write_report(tmp_path / "page.html", made.model, other).read_text("utf-8")
+    assert words in page

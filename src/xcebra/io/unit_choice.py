@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError
+from xcebra.common.progress import choices
 from xcebra.data.units import UnitTable, matched_units, select_units, unit_names
 from xcebra.io.contents import Series, Spikes
 from xcebra.io.lookup import one_line, spell
@@ -49,6 +50,8 @@ def chosen_units(
             indices = _asked_units(asked, names, {**_known_of(activity, names), **table})
         except InputError as error:
             raise error.about(f"{origin}:") from None
+        chosen_by = asked if isinstance(asked, str) else spell(map(str, asked))
+        choices.info("kept %d of %d units: %s", len(indices), n, chosen_by)
     table = {name: values[indices] for name, values in table.items()}
     kept = tuple(names[i] for i in indices)
     if isinstance(activity, Spikes):
