@@ -1,5 +1,6 @@
 """From what a file holds to a run of a part of it: inspect, fit, and their silence."""
 
+import hashlib
 import json
 import re
 import shlex
@@ -132,6 +133,24 @@ def test_the_same_command_finds_it_finished_and_other_units_are_other_settings(f
     other = run("fit", "--config", path / "run.toml", "--out", path, "--units", "rate > 2")
     assert other.exit_code == 2
     assert "holds a run with other settings (units)" in other.stderr
+
+
+def test_a_unit_table_that_has_changed_is_noticed(fitted, folder):
+    path, _ = fitted
+    table = folder / "units.csv"
+    digest = hashlib.sha256(table.read_bytes()).hexdigest()
+    assert Settings.load(path).recording.unit_table_sha256 == digest
+    before = table.read_text()
+    try:
+        table.write_text(before.replace("a", "b", 1) + "\n")
+        again = run("fit", "--config", path / "run.toml", "--out", path)
+        assert again.exit_code == 2
+        assert f"{table}: has changed since these settings were written" in again.stderr
+        assert "(option --unit-table)" in again.stderr
+        other = run("fit", "--config", path / "run.toml", "--unit-table", table, "--out", path)
+        assert "other settings (unit_table_sha256)" in other.stderr
+    finally:
+        table.write_text(before)
 
 
 def test_advice_is_printed_if_it_is_not_quiet(fitted):

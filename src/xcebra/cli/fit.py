@@ -150,6 +150,8 @@ def fit(
         )
         if file is not None:
             source = replace(source, sha256=None)
+        if unit_table is not None:
+            source = replace(source, unit_table_sha256=None)
         parameters = without_none(
             label_dims=_dims_by_label(label_dims, source.labels),
             time_dims=time_dims,

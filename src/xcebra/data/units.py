@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,22 @@ from xcebra.common.errors import InputError
 from xcebra.data.conditions import Condition, as_text
 
 UnitTable = Mapping[str, NDArray[Any]]
+
+
+class IndexedUnits(NamedTuple):
+    """A unit table from beside a recording.
+
+    Parameters
+    ----------
+    columns : mapping of str to ndarray of shape (n_rows,)
+    row_names : tuple of str or None
+        Index of a DataFrame; None if there is none, or if it only numbers the rows.
+    """
+
+    columns: UnitTable
+    row_names: tuple[str, ...] | None = None
+
+
 # Columns that name the units, in the order in which they are looked for.
 NAME_COLUMNS = ("unit", "unit_name", "neuron", "neuron_name", "cell", "name", "unit_id", "id")
 
@@ -167,7 +183,12 @@ def unit_names(units: UnitTable) -> tuple[str, ...]:
     return ()
 
 
-def matched_units(table: UnitTable, neuron_names: Sequence[str], numbered: bool) -> dict[str, Any]:
+def matched_units(
+    table: UnitTable,
+    neuron_names: Sequence[str],
+    numbered: bool,
+    index: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """Bring the rows of a unit table into the order of the neurons.
 
     Parameters
@@ -180,6 +201,9 @@ def matched_units(table: UnitTable, neuron_names: Sequence[str], numbered: bool)
         Whether the names are only the positions of the neurons, because the recording has none.
         A column of names must then hold exactly these numbers; otherwise the rows are in the order
         of the neurons.
+    index : sequence of str of length n_rows, optional
+        Names of the rows beside the columns, as a DataFrame has them. They must be names of
+        neurons, unless a column has these.
 
     Returns
     -------
@@ -193,11 +217,21 @@ def matched_units(table: UnitTable, neuron_names: Sequence[str], numbered: bool)
     n_rows = len(next(iter(table.values()))) if table else 0
     if not numbered or n_rows == len(neuron_names):
         lower = {name.lower(): name for name in table}
-        for column in (lower[name] for name in NAME_COLUMNS if name in lower):
-            row_of = {as_text(value): i for i, value in enumerate(table[column].tolist())}
+        columns = [table[lower[name]].tolist() for name in NAME_COLUMNS if name in lower]
+        for names in columns if index is None else [*columns, index]:
+            row_of = {as_text(value): i for i, value in enumerate(names)}
             if len(row_of) == n_rows and all(name in row_of for name in neuron_names):
                 rows = [row_of[name] for name in neuron_names]
                 return {name: values[rows] for name, values in table.items()}
+    if index is not None:
+        without = next((name for name in neuron_names if name not in index), neuron_names[0])
+        raise InputError(
+            f"unit_table has the index {list(index[:3])} and others, which are not the names of "
+            f"the {len(neuron_names)} neurons: there is no single row for {without!r}; correct the "
+            "index, or drop it with reset_index(drop=True) if the rows are in the order of the "
+            "neurons",
+            ("unit_table",),
+        )
     if n_rows != len(neuron_names):
         raise InputError(
             f"unit_table has {n_rows} rows, but there are {len(neuron_names)} neurons; give one "

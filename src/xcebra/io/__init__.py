@@ -153,7 +153,8 @@ def read(
     unit_table : path, DataFrame or mapping, optional
         Table with one row for each unit and columns such as area or cell type, which is kept in
         ``Recording.units``. Rows are found by the units' names, in a column ``unit``, ``name`` or
-        the like, or else are in the order of the units.
+        the like, or in the index of a DataFrame, or else are in the order of the units. An index
+        that does more than number the rows must hold the units' names.
 
     Returns
     -------

@@ -13,7 +13,7 @@ from xcebra.common.checks import number, raise_if
 from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
 from xcebra.data.recording import Recording, overlap_of
-from xcebra.data.units import UnitTable
+from xcebra.data.units import IndexedUnits
 from xcebra.io import clock
 from xcebra.io.angles import with_kind
 from xcebra.io.contents import (
@@ -52,7 +52,7 @@ def assemble(
     circular: Sequence[str] = (),
     label_kind: Mapping[str, str] | None = None,
     units: Any = None,
-    unit_table: UnitTable | None = None,
+    unit_table: IndexedUnits | None = None,
 ) -> Recording:
     """Make a recording with all labels on the clock of the activity.
 
@@ -61,7 +61,7 @@ def assemble(
     contents : Contents
     neural, labels, epochs, bin_size, smooth, circular, label_kind, units, unit_table
         As in `xcebra.read`, but ``labels`` holds names of entries and functions of them only, and
-        ``unit_table`` is a mapping.
+        ``unit_table`` was read.
 
     Returns
     -------

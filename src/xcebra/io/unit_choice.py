@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError
 from xcebra.common.progress import choices
-from xcebra.data.units import UnitTable, matched_units, select_units, unit_names
+from xcebra.data.units import IndexedUnits, UnitTable, matched_units, select_units, unit_names
 from xcebra.io.contents import Series, Spikes
 from xcebra.io.lookup import one_line, spell
 
@@ -21,7 +21,7 @@ def chosen_units(
     activity: Series | Spikes,
     extra: Mapping[str, Any],
     asked: Any,
-    unit_table: UnitTable | None,
+    unit_table: IndexedUnits | None,
     origin: str,
 ) -> tuple[Series | Spikes, NDArray[np.intp]]:
     """Return the activity of the units that the user asks for, with their table and names.
@@ -39,7 +39,8 @@ def chosen_units(
         names = unit_names(table) or numbers
     if unit_table is not None:
         try:
-            table.update(matched_units(unit_table, names, numbered=names == numbers))
+            columns, index = unit_table
+            table.update(matched_units(columns, names, names == numbers, index))
         except InputError as error:
             raise error.about(f"{origin}:") from None
     if names == numbers:
