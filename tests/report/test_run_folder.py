@@ -75,6 +75,7 @@ class TestSettings:
             units="area == 'b' and rate > 30",
             unit_table=str(files / "units.csv"),
             epochs="x > -5 and speed > 1",
+            label_unit={"position": "cm"},
             bin_size=0.1,
         )
         return Settings(read, {"random_state": 0, "label_kind": {"speed": "continuous"}})
@@ -95,6 +96,7 @@ class TestSettings:
         assert first.epochs.pairs() == second.epochs.pairs()
         assert len(first.epochs.pairs()) == 3
         assert first.label_info == second.label_info
+        assert first.label_info["position"].unit == "cm"
         for name, values in first.labels.items():
             np.testing.assert_array_equal(values, second.labels[name])
 

@@ -29,7 +29,16 @@ _OPTIONS = {
 }
 # Arguments that can be given as options; a message about any other is printed as it is.
 _ARGUMENTS = (
-    *("labels", "label_dims", "label_kind", "time_dims", "neural", "epochs", "circular"),
+    *(
+        "labels",
+        "label_dims",
+        "label_kind",
+        "label_unit",
+        "time_dims",
+        "neural",
+        "epochs",
+        "circular",
+    ),
     *("control", "units", "unit_table", "group_by"),
     *("bin_size", "smooth", "window", "time_offset", "steps", "batch_size", "learning_rate"),
     *("jacobian_weight", "temperature", "objective", "recipe", "device", "out"),

@@ -104,6 +104,7 @@ def read(
     smooth: float | None = None,
     circular: Names = (),
     label_kind: Mapping[str, str] | None = None,
+    label_unit: Mapping[str, str] | None = None,
     units: str | Sequence[str] | None = None,
     unit_table: Any = None,
 ) -> Recording:
@@ -146,6 +147,9 @@ def read(
         Angles whose unit is in the file, or that jump by a whole turn, are recognised.
     label_kind : mapping of str to {"continuous", "discrete", "circular"}, optional
         The same for any kind. The kinds stay with the recording, and `XCEBRA.fit` uses them.
+    label_unit : mapping of str to str, optional
+        Units of labels that the source does not know, for axes and pages: ``{"position": "cm"}``.
+        An angle in ``"degrees"`` is converted.
     units : str or list of str, optional
         Units to use: their names, or a condition on what is known of them, such as
         ``"location == 'adn' and rate > 0.5"``. ``rate``, in spikes per second, and ``name`` are
@@ -194,6 +198,7 @@ def read(
             smooth=smooth,
             circular=[circular] if isinstance(circular, str) else list(circular),
             label_kind=label_kind,
+            label_unit=label_unit,
             units=units,
             unit_table=None if unit_table is None else read_unit_table(unit_table),
         )

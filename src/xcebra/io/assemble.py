@@ -34,6 +34,7 @@ from xcebra.io.label_choice import (
     choose_labels,
     warn_of_scales,
     with_interval_kind,
+    with_units,
 )
 from xcebra.io.lookup import Names, matching, part, spell
 from xcebra.io.unit_choice import chosen_units
@@ -51,6 +52,7 @@ def assemble(
     smooth: float | None = None,
     circular: Sequence[str] = (),
     label_kind: Mapping[str, str] | None = None,
+    label_unit: Mapping[str, str] | None = None,
     units: Any = None,
     unit_table: IndexedUnits | None = None,
 ) -> Recording:
@@ -59,7 +61,7 @@ def assemble(
     Parameters
     ----------
     contents : Contents
-    neural, labels, epochs, bin_size, smooth, circular, label_kind, units, unit_table
+    neural, labels, epochs, bin_size, smooth, circular, label_kind, label_unit, units, unit_table
         As in `xcebra.read`, but ``labels`` holds names of entries and functions of them only, and
         ``unit_table`` was read.
 
@@ -81,6 +83,7 @@ def assemble(
     extra = contents.extra if activity_names == [contents.extra.get("of")] else {}
     activity, chosen = chosen_units(activity, extra, units, unit_table, contents.origin)
     label_series = choose_labels(contents, labels, activity_names, activity)
+    label_series = with_units(label_series, label_unit or {})
     kinds = check_kinds(circular, label_kind or {}, list(label_series))
     label_series = {
         name: with_kind(name, label, kinds.get(name), contents.origin)

@@ -71,6 +71,7 @@ class Source:
     unit_table: str | None = None
     sha256: str | None = None
     unit_table_sha256: str | None = None
+    label_unit: Mapping[str, str] = field(default_factory=dict)
 
     def read(
         self, label_kind: str | Mapping[str, str] | None
@@ -108,6 +109,7 @@ class Source:
                 bin_size=self.bin_size,
                 smooth=self.smooth,
                 label_kind=kinds,
+                label_unit=self.label_unit,
                 units=self.units,
                 unit_table=self.unit_table,
             )
