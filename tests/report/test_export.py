@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from xcebra.cli.attribute import _disagreement
 from xcebra.report import write_report
 from xcebra.report.export import neuron_columns, write_figures
 from xcebra.report.run_folder import Run
+
+ROOT = Path(__file__).parents[2]
 
 
 def command(*arguments, code=0):
@@ -80,6 +83,27 @@ def test_the_table_of_groups_is_that_of_the_map(run, exported):
         assert float(row["share_high"]) == pytest.approx(score.high, rel=1e-5)
         assert float(row["mean_score"]) == pytest.approx(score.mean_score, rel=1e-5)
     assert rows[2]["connected"] == rows[2]["share_connected"] == ""
+
+
+def described_columns(title):
+    """Names of the columns in one table of the page about exports."""
+    page = (ROOT / "docs" / "howto" / "export.md").read_text(encoding="utf-8")
+    section = page.split(f"## Columns of {title}\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def test_every_column_that_is_written_is_described(run, exported):
+    _, amap = run
+    columns = set(rows_of(exported[0] / "neurons.csv")[0]) - {"area", "cell_type", "depth"}
+    patterns = {re.sub(rf"_({'|'.join(amap.blocks)})$", "_LABEL", name) for name in columns}
+    described = described_columns("neurons.csv")
+    assert patterns <= described
+    assert described - patterns == {"location", "rate_per_sample"}
+    columns = set(rows_of(exported[0] / "groups.csv")[0]) - {"area"}
+    described = described_columns("groups.csv")
+    assert columns <= described
+    assert described - columns == {"location", "location_layer"}
 
 
 def test_text_in_an_svg_is_text(exported):
