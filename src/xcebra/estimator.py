@@ -415,7 +415,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             A connection must then hold in the median fit, and intervals include the differences
             between fits.
         controls : bool
-            Only with ``test=True``: also test a few units that cannot be connected, which are
+            Only with ``test=True``: also test a few surrogate units, which cannot be connected:
             neurons shifted in time and shuffled neurons. If the test calls more of them connected
             than chance explains, no neuron is called connected.
 

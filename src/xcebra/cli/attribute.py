@@ -95,6 +95,8 @@ def attribute(
             fits = opened_run.model.goodness_of_fit_
             for name in ordered_blocks(amap):
                 typer.echo(_top_neurons(amap, name, fits.get(name)))
+                if line := _disagreement(amap, name, fits.get(name)):
+                    typer.echo(line)
                 if group_by is not None and name not in amap.controls:
                     for line in _group_lines(amap, group_by, name, fits.get(name)):
                         typer.echo(line)
@@ -126,12 +128,13 @@ def _ranked(amap: AttributionMap) -> dict[str, list[dict[str, Any]]]:
     return ranked
 
 
-def _grouped(amap: AttributionMap, column: str) -> dict[str, list[dict[str, Any]]]:
+def _grouped(amap: AttributionMap, group_by: str) -> dict[str, list[dict[str, Any]]]:
     """Return every group of each block, highest mean score first, as plain values."""
+    groups = amap.by(group_by)
     return {
         name: [
             {
-                column: score.group,
+                groups.column: score.group,
                 "neurons": score.n_neurons,
                 "mean_score": score.mean_score,
                 **without_none(
@@ -140,19 +143,34 @@ def _grouped(amap: AttributionMap, column: str) -> dict[str, list[dict[str, Any]
             }
             for score in scores
         ]
-        for name, scores in amap.by(column).scores.items()
+        for name, scores in groups.scores.items()
     }
 
 
 def _group_lines(
-    amap: AttributionMap, column: str, name: str, fit: GoodnessOfFit | None
+    amap: AttributionMap, group_by: str, name: str, fit: GoodnessOfFit | None
 ) -> list[str]:
     """Return one line for each group of neurons; none for a label that was not found."""
     from xcebra.report.questions import doubt
 
     if doubt({} if fit is None else {name: fit}, name) is not None:
         return []
-    return [f"  {column} {score.in_words()}" for score in amap.by(column).scores[name]]
+    groups = amap.by(group_by)
+    return [f"  {groups.column} {score.in_words()}" for score in groups.scores[name]]
+
+
+def _disagreement(amap: AttributionMap, name: str, fit: GoodnessOfFit | None) -> str:
+    """Return one line if map and encoding model of a label disagree, as the page says it."""
+    from xcebra.report.agreement import agreement_words, disagree
+    from xcebra.report.questions import doubt
+
+    asked = name not in amap.controls and doubt({} if fit is None else {name: fit}, name) is None
+    if not asked or not disagree(amap, name):
+        return ""
+    neurons = [item.neuron for item in amap.disagreements(name)]
+    names = f": {', '.join(neurons[:_N_SHOWN])}" if neurons else ""
+    more = f" and {len(neurons) - _N_SHOWN} more" if len(neurons) > _N_SHOWN else ""
+    return f"  second opinion: {agreement_words(amap, name)}{names}{more}; xcebra report says more"
 
 
 def _top_neurons(amap: AttributionMap, name: str, fit: GoodnessOfFit | None) -> str:
