@@ -124,6 +124,7 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
         limit=decided.recipe.limit,
         window=decided.window,
         unit_blocks=decided.unit_blocks,
+        trained_latents=decided.trained_latents,
     )
     model.encoder_.load_state_dict(state)
     model.encoder_.to(device)

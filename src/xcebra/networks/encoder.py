@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -168,6 +169,9 @@ class Encoder(nn.Module):
         Blocks that are scaled to unit length (cosine similarity). They replace the bound.
     generator : torch.Generator, optional
         Random generator for the initial weights.
+    trained_latents : int, optional
+        Number of latents during training, if some were removed afterwards. The widths of the hidden
+        layers depend on it.
     """
 
     mean: Tensor
@@ -184,11 +188,13 @@ class Encoder(nn.Module):
         window: int = 1,
         unit_blocks: list[slice] | None = None,
         generator: torch.Generator | None = None,
+        trained_latents: int | None = None,
     ) -> None:
         super().__init__()
         inputs.register(self)
         self.window = window
-        widths = [window * inputs.loadings.shape[1], *(per * n_latents for per in WIDTHS)]
+        n_trained = trained_latents or n_latents
+        widths = [window * inputs.loadings.shape[1], *(per * n_trained for per in WIDTHS)]
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):
             layers += [linear(before, after, generator), nn.GELU()]
@@ -200,6 +206,26 @@ class Encoder(nn.Module):
         """Use the layers of another encoder, except for the first ``n_own``."""
         own, others = list(self.network)[:n_own], list(other.network)[n_own:]
         self.network = nn.Sequential(*own, *others)
+
+    def with_latents(self, latents: list[int], unit_blocks: list[slice] | None) -> Encoder:
+        """Return a copy that has only some of the latents, and that shares no layer.
+
+        Parameters
+        ----------
+        latents : list of int
+            Latents of this encoder, in their new order.
+        unit_blocks : list of slice, optional
+            Blocks of the copy that are scaled to unit length.
+        """
+        copied = copy.deepcopy(self)
+        *layers, last, bound = copied.network
+        chosen = nn.utils.skip_init(nn.Linear, last.in_features, len(latents))
+        with torch.no_grad():
+            chosen.weight.copy_(last.weight[latents])
+            chosen.bias.copy_(last.bias[latents])
+        end = UnitBlocks(unit_blocks) if unit_blocks else bound
+        copied.network = nn.Sequential(*layers, chosen.to(self.loadings.device), end)
+        return copied
 
     def samples(self, recording: Activity, times: NDArray[np.int64]) -> Tensor:
         """Read raw activity in the shape that `forward` takes, on the encoder's device.
@@ -240,6 +266,26 @@ class Encoder(nn.Module):
     def forward(self, x: Float[Tensor, "sample ..."]) -> Float[Tensor, "sample latent"]:
         """Embed raw activity."""
         return self.network(self.components(x))
+
+
+class FixedPoints(nn.Module):
+    """Points of an embedding that take part in training and do not change.
+
+    It has the interface of an `Encoder` as far as training uses it. Its inputs are points of the
+    embedding already.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential()
+
+    def components(self, x: Tensor) -> Tensor:
+        """Return the points themselves."""
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the points themselves."""
+        return x
 
 
 def embed(

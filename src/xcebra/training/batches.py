@@ -81,15 +81,16 @@ class SessionSamples:
         Samples to draw from, on the common line.
     start, stop : int
         First sample of the session on the common line, and the sample after its last one.
-    batch_size : int
-        Number of references that are drawn from this session, and of negatives.
+    n_references, n_negatives : int
+        Number of samples of this session that are drawn in each step.
     """
 
     read: Callable[[IntArray], Tensor]
     epochs: Epochs
     start: int
     stop: int
-    batch_size: int
+    n_references: int
+    n_negatives: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +169,8 @@ class Batches:
         """Draw one batch. The order of the random draws is fixed."""
         references, negatives = [], []
         for session in self._sessions:
-            references.append(session.epochs.draw(session.batch_size, rng))
-            n_negatives = session.batch_size if self._contrastive else 0
+            references.append(session.epochs.draw(session.n_references, rng))
+            n_negatives = session.n_negatives if self._contrastive else 0
             negatives.append(session.epochs.draw(n_negatives, rng))
         reference, negative = np.concatenate(references), np.concatenate(negatives)
         times = [reference, negative]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from xcebra.common.errors import InputError
 from xcebra.common.tensor_file import read_tensors, under, write_tensors
-from xcebra.networks.encoder import Encoder
+from xcebra.networks.encoder import Encoder, FixedPoints
 
 _KIND = "xcebra-checkpoint"
 _TWIN = "twin/"
@@ -40,7 +40,7 @@ class History:
 class Learner:
     """The encoders of all sessions and their optimizer."""
 
-    encoders: tuple[Encoder, ...]
+    encoders: tuple[Encoder | FixedPoints, ...]
     optimizer: torch.optim.Adam
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:

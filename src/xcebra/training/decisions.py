@@ -39,6 +39,9 @@ class Decisions:
     n_components, n_training, n_held_out : int
     controls : tuple of str
         Labels that are controlled for, and not asked about.
+    trained_latents : int or None
+        Number of latents during training, if some were removed afterwards: those of labels that
+        this session of a joint fit lacks.
     """
 
     recipe: Recipe
@@ -54,6 +57,7 @@ class Decisions:
     n_training: int
     n_held_out: int
     controls: tuple[str, ...] = ()
+    trained_latents: int | None = None
 
     @property
     def n_latents(self) -> int:

@@ -88,7 +88,8 @@ class JointPlan:
                 epochs=_joined_epochs([plan.training], np.array([start])),
                 start=int(start),
                 stop=int(start) + length,
-                batch_size=batch_size,
+                n_references=batch_size,
+                n_negatives=batch_size,
             )
             for (name, plan), encoder, start, length, batch_size in zip(
                 self.plans.items(),

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.interrupts import deferred_interrupt
 from xcebra.common.progress import Steps
-from xcebra.networks.encoder import Encoder
+from xcebra.networks.encoder import Encoder, FixedPoints
 from xcebra.networks.jacobian import linearise, penalty
 from xcebra.networks.schedules import one_cycle
 from xcebra.training.batches import (
@@ -79,7 +79,7 @@ class TrainConfig:
 
 
 def train(
-    encoders: Sequence[Encoder],
+    encoders: Sequence[Encoder | FixedPoints],
     sessions: Sequence[SessionSamples],
     objectives: list[Objective | Regression],
     config: TrainConfig,
@@ -157,19 +157,20 @@ def train(
     return state.history.arrays()
 
 
-def new_state(encoders: Sequence[Encoder], config: TrainConfig) -> TrainState:
+def new_state(encoders: Sequence[Encoder | FixedPoints], config: TrainConfig) -> TrainState:
     """Make the state of training before the first step."""
     # The allocator of glibc adapts its thresholds to the largest block that was freed. Allocating
     # and freeing a block of this size makes it reuse the memory of a step for the next step, which
     # saves a tenth of the time of a large step.
     torch.empty(_LARGEST_ADAPTED, dtype=torch.uint8)
-    # Parameters that several encoders share are listed once.
-    parameters = dict.fromkeys(p for encoder in encoders for p in encoder.network.parameters())
+    # Parameters that several encoders share are listed once, and fixed ones are left out.
+    every = (p for encoder in encoders for p in encoder.network.parameters())
+    parameters = dict.fromkeys(parameter for parameter in every if parameter.requires_grad)
     optimizer = torch.optim.AdamW(
         list(parameters),
         lr=config.learning_rate,
         weight_decay=config.weight_decay,
-        fused=encoders[0].loadings.device.type in ("cpu", "cuda"),
+        fused=next(iter(parameters)).device.type in ("cpu", "cuda"),
     )
     learner = Learner(tuple(encoders), optimizer)
     return TrainState(learner, np.random.default_rng(config.seed), History())
@@ -244,7 +245,7 @@ def _follow(
 
 
 def _embedded(
-    encoders: Sequence[Encoder], drawn: Batch, config: TrainConfig, penalised: bool
+    encoders: Sequence[Encoder | FixedPoints], drawn: Batch, config: TrainConfig, penalised: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Embed a batch, and compute the penalty if it is asked for.
 
@@ -260,10 +261,11 @@ def _embedded(
         # The references that the penalty uses are embedded separately, because their Jacobian needs
         # the input of each layer.
         n_penalised = min(config.penalty_samples, n_references) if penalised else 0
-        with_jacobian = linearise(encoder.network, encoder.components(rows[:n_penalised]))
-        parts += [with_jacobian.output, encoder(rows[n_penalised:])]
-        if penalised:
+        if n_penalised:
+            with_jacobian = linearise(encoder.network, encoder.components(rows[:n_penalised]))
             norms.append(penalty(with_jacobian) * (n_references / sum(drawn.n_references)))
+            parts.append(with_jacobian.output)
+        parts.append(encoder(rows[n_penalised:]))
     # Sessions may differ in their number of time latents, which come last. A latent that is zero
     # everywhere does not change distances inside a session.
     widest = max(part.shape[1] for part in parts)

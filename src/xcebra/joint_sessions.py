@@ -1,0 +1,330 @@
+"""What `xcebra.XCEBRA` does with several sessions at once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+
+from xcebra.attribution.fitting import train_encoders
+from xcebra.attribution.joint_fitting import (
+    Anchors,
+    fit_each_session,
+    shared_layers,
+    train_new_session,
+)
+from xcebra.attribution.fitting import fit_networks
+from xcebra.attribution.pooled import PooledMaps, pool
+from xcebra.caveats import XcebraWarning
+from xcebra.common.errors import InputError
+from xcebra.common.progress import phase
+from xcebra.data.recording import Recording
+from xcebra.data.sessions import (
+    chosen_by_session,
+    is_several,
+    labels_by_session,
+    named_sessions,
+)
+from xcebra.io.model_file import ModelStore
+from xcebra.statistics.significance import merged
+from xcebra.training.decisions import Decisions
+from xcebra.training.goodness_of_fit import GoodnessOfFit, over_sessions
+from xcebra.training.joint_plan import make_joint_plan, make_session_plan
+
+if TYPE_CHECKING:
+    from xcebra.estimator import XCEBRA
+
+
+class JointSessions:
+    """The part of the estimator that fits, embeds and attributes several sessions.
+
+    Every session has a model of its own in ``sessions_``, which works as if it had been fitted to
+    this session alone. Only the training of the encoders is joint.
+    """
+
+    if TYPE_CHECKING:
+        sessions_: dict[str, XCEBRA]
+        shared_: nn.Sequential | None
+        decisions_: Decisions
+        goodness_of_fit_: dict[str, GoodnessOfFit]
+        get_params: Callable[..., dict[str, Any]]
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the model was fitted to several sessions by name or in a list."""
+        return bool(getattr(self, "sessions_", None))
+
+    def fit_session(
+        self, X: Any, y: Any = None, *, name: str, progress: bool | None = None
+    ) -> XCEBRA:
+        """Add a session to a joint fit, by training only an encoder of its own.
+
+        The embedding of the other sessions stays as it is. The new session is aligned with it by
+        its labels.
+
+        Parameters
+        ----------
+        X : Recording, DataFrame or array-like of shape (n_times, n_neurons)
+            The new session. It needs at least one of the labels of the joint fit.
+        y : array-like, DataFrame, mapping, or None
+            Its labels; those of the Recording if None.
+        name : str
+            Name of the new session.
+        progress : bool or None
+            Show progress bars; None is the estimator's own setting.
+
+        Returns
+        -------
+        XCEBRA
+            The model of the new session, which is also in ``sessions_``.
+        """
+        check_is_fitted(self)
+        self._check_joint("fit_session")
+        if not str(name).strip() or str(name) in self.sessions_:
+            raise InputError(
+                f"name={name!r} must be the name of a new session; there are "
+                f"{list(self.sessions_)} already",
+                ("name",),
+            )
+        decided = self.decisions_
+        data, own_y = named_sessions({str(name): X}), {str(name): y}
+        asked = [label for label in decided.labels if label not in decided.controls]
+        present = [n for n in asked if n in _label_names(X, y)]
+        if not present:
+            raise InputError(
+                f"session {str(name)!r} has none of the labels {asked}; it has "
+                f"{_label_names(X, y) or 'none'}",
+                ("y",),
+            )
+        chosen, _ = chosen_by_session(data, own_y, present, list(decided.controls) or None)
+        model: XCEBRA = clone(self)  # type: ignore[type-var]
+        recording = model._session_recording(X, y, chosen[str(name)])
+        with phase("plan"):
+            plan = make_session_plan(
+                str(name),
+                recording,
+                self.get_params(deep=False),
+                decided,
+                shared=self.shared_ is not None,
+            )
+        decoders = [
+            (session.crossed_decoder_, session.blocks_) for session in self.sessions_.values()
+        ]
+        anchors = Anchors.collect(decided, decoders)
+        device = model._torch_device()
+        shown = model._shows_progress() if progress is None else progress
+        plan, encoder, history = train_new_session(
+            recording, plan, decided, anchors, self.shared_, device=device, progress=shown
+        )
+        fitted = fit_networks(recording, plan, encoder, history, progress=shown)
+        model._take(fitted, recording, self.get_params(deep=False), device)
+        self.sessions_ = {**self.sessions_, str(name): model}
+        self.goodness_of_fit_ = _joint_goodness(self.decisions_, self.sessions_)
+        return model
+
+    def _fit_sessions(
+        self,
+        X: Any,
+        y: Any,
+        label: Any,
+        control: Any,
+        *,
+        device: torch.device,
+        progress: bool,
+        checkpoint: Path | None,
+        callback: Callable[[int, Any], None] | None,
+    ) -> None:
+        """Fit several sessions together; see `XCEBRA.fit`."""
+        data = named_sessions(X)
+        own_y = labels_by_session(data, y)
+        chosen, controls = chosen_by_session(data, own_y, label, control)
+        params = self.get_params(deep=False)
+        models: dict[str, XCEBRA] = {n: clone(self) for n in data}  # type: ignore[type-var]
+        recordings = {}
+        for name in data:
+            try:
+                recordings[name] = models[name]._session_recording(
+                    data[name], own_y[name], chosen[name]
+                )
+            except InputError as error:
+                raise error.about(f"session {name!r}:") from None
+        with phase("plan"):
+            joint = make_joint_plan(recordings, params, controls)
+        joint, encoders, history = train_encoders(
+            recordings,
+            joint,
+            device=device,
+            progress=progress,
+            checkpoint=checkpoint,
+            callback=callback,
+        )
+        store = None
+        if checkpoint is not None:
+            store = ModelStore(checkpoint, joint.fingerprint(recordings), list(recordings))
+            models |= store.load(type(self), device)
+        done = set() if store is None else set(store.finished)
+        for name, fitted in fit_each_session(
+            recordings,
+            joint,
+            encoders,
+            history,
+            progress=progress,
+            finished=done.__contains__,
+        ):
+            models[name]._take(fitted, recordings[name], params, device)
+            if store is not None:
+                store.save(name, models[name])
+        self.sessions_ = models
+        self.shared_ = shared_layers(joint, list(encoders.values()))
+        self._take_joint(joint.decisions, params, device)
+        self.history_ = history
+
+    def _take_joint(
+        self, decided: Decisions, params: Mapping[str, Any], device: torch.device
+    ) -> None:
+        """Set the attributes of a joint fit, after ``sessions_``."""
+        self.decisions_ = decided
+        self.config_ = {**_plain(params), **decided.settings(), "device": str(device)}
+        self.blocks_ = dict(decided.blocks)
+        self.controls_ = decided.controls
+        infos: dict[str, Any] = {}
+        for session in self.sessions_.values():
+            infos = {**session.label_info_, **infos}
+        self.label_info_ = infos
+        self.goodness_of_fit_ = _joint_goodness(decided, self.sessions_)
+
+    def _by_session(self, X: Any, y: Any = None) -> dict[str, tuple[XCEBRA, Any, Any]]:
+        """Return the model and the data of each session that is given."""
+        if not is_several(X):
+            raise InputError(
+                f"this model was fitted to the sessions {list(self.sessions_)}; give several "
+                "recordings by name, such as {name: recording}, or use model.sessions_[name]",
+                ("X",),
+            )
+        data = named_sessions(X)
+        if not isinstance(X, Mapping):
+            if len(X) != len(self.sessions_):
+                raise InputError(
+                    f"X has {len(X)} sessions, but the model was fitted to {len(self.sessions_)}; "
+                    "give all of them in the same order, or some of them by name",
+                    ("X",),
+                )
+            data = dict(zip(self.sessions_, X, strict=True))
+        for name in data:
+            if name not in self.sessions_:
+                raise InputError(
+                    f"X has a session {name!r}, but the model was fitted to "
+                    f"{list(self.sessions_)}; add it with fit_session first",
+                    ("X",),
+                )
+        own_y = labels_by_session(data, y)
+        return {name: (self.sessions_[name], data[name], own_y[name]) for name in data}
+
+    def _transform_sessions(self, X: Any) -> Any:
+        embedded = {n: model.transform(x) for n, (model, x, _) in self._by_session(X).items()}
+        return embedded if isinstance(X, Mapping) else list(embedded.values())
+
+    def _score_sessions(self, X: Any, y: Any) -> float:
+        """Mean score over sessions."""
+        parts = self._by_session(X, y)
+        scores = []
+        for model, x, own_y in parts.values():
+            known = own_y
+            if own_y is None and isinstance(x, Recording):
+                known = {name: x.labels[name] for name in model.readout_ if name in x.labels}
+            scores.append(model.score(x, known))
+        return float(np.mean(scores))
+
+    def _attribute_sessions(
+        self, X: Any, y: Any, *, refits: int, controls: bool, **arguments: Any
+    ) -> PooledMaps:
+        parts = self._by_session(X, y)
+        if not isinstance(arguments["keep_time"], bool):
+            raise InputError(
+                f"keep_time={str(arguments['keep_time'])!r} names one file for several sessions; "
+                "use keep_time=True, or model.sessions_[name].attribute",
+                ("keep_time",),
+            )
+        if refits and not arguments["test"]:
+            raise InputError(f"refits={refits} are for the test: say test=True too", ("refits",))
+        maps = {
+            name: model.attribute(x, own_y, controls=controls, **arguments)
+            for name, (model, x, own_y) in parts.items()
+        }
+        if refits:
+            tests = {name: [dict(amap.connections)] for name, amap in maps.items()}
+            for other in self._refitted_sessions(X, y, refits):
+                for name, (_, x, own_y) in parts.items():
+                    tests[name].append(other.sessions_[name]._tested(x, own_y, controls))
+            for name, amap in maps.items():
+                connections = {
+                    block: merged([test[block] for test in tests[name]])
+                    for block in amap.connections
+                }
+                maps[name] = replace(amap, connections=connections)
+        return pool(maps)
+
+    def _refitted_sessions(self, X: Any, y: Any, refits: int) -> Any:
+        """Yield joint fits to the same sessions with other seeds, one at a time."""
+        if set(self._by_session(X, y)) != set(self.sessions_):
+            raise InputError(
+                f"refits={refits} fit all sessions again; give the data of all of "
+                f"{list(self.sessions_)}",
+                ("refits",),
+            )
+        decided = self.decisions_
+        label = [name for name in decided.labels if name not in decided.controls]
+        seeds = np.random.default_rng(decided.train.seed).integers(2**31, size=refits)
+        for seed in seeds.tolist():
+            model: XCEBRA = clone(self)  # type: ignore[type-var]
+            with warnings.catch_warnings():
+                # The first fit has already given the warnings about these data.
+                warnings.simplefilter("ignore", XcebraWarning)
+                model.set_params(random_state=seed)
+                model.fit(X, y, label=label, control=list(decided.controls) or None)
+            yield model
+
+    def _check_joint(self, method: str) -> None:
+        if not self.is_joint:
+            raise InputError(
+                f"{method} is for models of several sessions; fit a mapping of recordings first"
+            )
+
+    def _check_single(self, method: str) -> None:
+        if self.is_joint:
+            raise InputError(
+                f"{method} is for one session; use model.sessions_[name].{method}, with a name of "
+                f"{list(self.sessions_)}"
+            )
+
+
+def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
+    from xcebra.io.model_file import plain
+
+    return {name: plain(value) for name, value in params.items()}
+
+
+def _label_names(X: Any, y: Any) -> list[str]:
+    from xcebra.data.recording import as_labels
+
+    return list(X.labels) if isinstance(X, Recording) and y is None else list(as_labels(y))
+
+
+def _joint_goodness(
+    decided: Decisions, sessions: Mapping[str, XCEBRA]
+) -> dict[str, GoodnessOfFit]:
+    """Goodness of fit of every block over all sessions that have it."""
+    fits = [model.goodness_of_fit_ for model in sessions.values()]
+    return {
+        name: over_sessions([fit[name] for fit in fits if name in fit])
+        for name in decided.blocks
+        if any(name in fit for fit in fits)
+    }
