@@ -366,21 +366,22 @@ def _follow(
 
 def _mean_change(followed: list[FollowedNeuron], level: float) -> MeanChange:
     animals = np.array([neuron.animal for neuron in followed])
+    scores = np.array([neuron.score_change for neuron in followed])
+    shares = np.array([neuron.share_change.value for neuron in followed])
+    tested = np.isfinite(shares)
+    return MeanChange(
+        len(followed),
+        len(np.unique(animals)),
+        _pooled_mean(scores, animals, level),
+        _pooled_mean(shares[tested], animals[tested], level) if tested.any() else None,
+    )
 
-    def mean(values: Array) -> PooledEstimate | None:
-        known = np.isfinite(values)
-        if not known.any():
-            return None
-        over: Over = "animals" if len(np.unique(animals[known])) > 1 else "neurons"
-        # A single animal is one cluster, whose neurons count as independent.
-        result = mean_interval(cluster_means(values[known], animals[known]), level)
-        return PooledEstimate(result.value, result.low, result.high, over)
 
-    score = mean(np.array([neuron.score_change for neuron in followed]))
-    share = mean(np.array([neuron.share_change.value for neuron in followed]))
-    if score is None:
-        raise ValueError("scores are not finite")
-    return MeanChange(len(followed), len(np.unique(animals)), score, share)
+def _pooled_mean(values: Array, animals: NDArray[Any], level: float) -> PooledEstimate:
+    # A single animal is one cluster, whose neurons count as independent.
+    over: Over = "animals" if len(np.unique(animals)) > 1 else "neurons"
+    result = mean_interval(cluster_means(values, animals), level)
+    return PooledEstimate(result.value, result.low, result.high, over)
 
 
 def _ends(estimate: Estimate, factor: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -213,22 +213,16 @@ class PooledMaps(Mapping[str, AttributionMap]):
         index = folder / _INDEX
         before = _file_names(_read_index(index)) if index.is_file() else ()
         taken = {path.name.lower() for path in folder.iterdir()}
-        sessions: list[dict[str, Any]] = []
-        for session, amap in self.maps.items():
-            name = _free_name(session, taken)
-            amap.save(folder / name)
-            sessions.append({"name": session, "file": name})
-            if self.animals is not None:
-                sessions[-1]["animal"] = self.animals[session]
-            if self.days is not None:
-                sessions[-1]["day"] = self.days[session]
-        described = {"kind": _KIND, "format_version": _FORMAT_VERSION, "sessions": sessions}
-        with atomically(index) as temporary:
-            temporary.write_text(
-                json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
-        for name in before:
-            (folder / name).unlink(missing_ok=True)
+        names = {session: _free_name(session, taken) for session in self.maps}
+        try:
+            for session, name in names.items():
+                self.maps[session].save(folder / name)
+            with atomically(index) as temporary:
+                temporary.write_text(self._index(names), encoding="utf-8")
+        except BaseException:
+            _remove(folder, names.values())
+            raise
+        _remove(folder, before)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> PooledMaps:
@@ -254,6 +248,19 @@ class PooledMaps(Mapping[str, AttributionMap]):
             for field, key in (("animals", "animal"), ("days", "day"))
         }
         return cls(maps, others["animals"] or None, others["days"] or None)
+
+    def _index(self, names: Mapping[str, str]) -> str:
+        """Content of the index of a folder, for the name of each session's map file."""
+        sessions = []
+        for session, name in names.items():
+            entry: dict[str, Any] = {"name": session, "file": name}
+            if self.animals is not None:
+                entry["animal"] = self.animals[session]
+            if self.days is not None:
+                entry["day"] = self.days[session]
+            sessions.append(entry)
+        described = {"kind": _KIND, "format_version": _FORMAT_VERSION, "sessions": sessions}
+        return json.dumps(described, indent=2, ensure_ascii=False) + "\n"
 
     def __repr__(self) -> str:
         n_neurons = sum(len(amap.neuron_names) for amap in self.maps.values())
@@ -409,6 +416,11 @@ def _free_name(session: str, taken: set[str]) -> str:
         name, number = f"{stem}-{number}.nc", number + 1
     taken.add(name.lower())
     return name
+
+
+def _remove(folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
 
 
 def _read_index(path: Path) -> list[dict[str, Any]]:

@@ -159,20 +159,23 @@ class GroupComparison:
     def in_words(self) -> str:
         """One line about the difference between the shares of connected neurons, or the scores."""
         difference = self.score if self.connected is None else self.connected
-        if self.connected is None:
-            size = f"difference of mean scores {_number(difference)}"
-        else:
-            ends = f" ({100 * difference.low:.0f} to {100 * difference.high:.0f})"
-            size = f"difference {100 * difference.value:.0f} points{ends}"
+        estimate: Estimate = difference
         names = f"{self.first} and {self.second}, no difference shown"
         if difference.differs:
-            more, less = self.first, self.second
+            names = f"{self.first} more than {self.second}"
             if difference.value < 0:
-                more, less = less, more
-            names = f"{more} more than {less}"
-            size = size.replace("-", "") if difference.high < 0 else size
+                names = f"{self.second} more than {self.first}"
+                estimate = Estimate(-difference.value, -difference.high, -difference.low)
+        if self.connected is None:
+            size = f"difference of mean scores {_number(estimate)}"
+        else:
+            size = (
+                f"difference {100 * estimate.value:.0f} points "
+                f"({100 * estimate.low:.0f} to {100 * estimate.high:.0f})"
+            )
+        rate = "" if np.isnan(difference.q_value) else f", q = {difference.q_value:.2g}"
         over = "" if difference.over == "animals" else f", over {difference.over}"
-        return f"{names}: {size}, q = {difference.q_value:.2g}{over}"
+        return f"{names}: {size}{rate}{over}"
 
 
 @dataclass(frozen=True, kw_only=True)
