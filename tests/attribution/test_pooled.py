@@ -343,7 +343,17 @@ class TestFiles:
         assert names == ["a1.nc", "a2.nc", "b1.nc", "c1.nc", "pooled.json"]
 
     def test_names_that_no_file_can_have(self, tmp_path):
-        names = ["a/b:c", "a b c", "../../etc", "Ünïcode", "...", "A B C", "pooled", "x" * 300]
+        names = [
+            "a/b:c",
+            "a b c",
+            "../../etc",
+            "Ünïcode",
+            "...",
+            "A B C",
+            "pooled",
+            "NUL",
+            "x" * 300,
+        ]
         maps = {name: session(seed) for seed, name in enumerate(names)}
         xcebra.pool(maps).save(tmp_path / "p")
         again = PooledMaps.load(tmp_path / "p")

@@ -251,10 +251,21 @@ def followed_neurons(
     )
 
 
+def day_key(day: float | str) -> list[Any]:
+    """Return a key that sorts days. Numbers inside text are compared as numbers."""
+    if not isinstance(day, str):
+        return [day]
+    return [
+        (0, int(part), "") if part.isdecimal() else (1, 0, part)
+        for part in re.split(r"(\d+)", day)
+        if part
+    ]
+
+
 def _in_order(
     sessions: list[str], animals: Mapping[str, str], days: Mapping[str, float | str]
 ) -> list[str]:
-    """Sessions in the order of their days. Numbers inside text are compared as numbers."""
+    """Sessions in the order of their days."""
     texts = [session for session in sessions if isinstance(days[session], str)]
     if texts and len(texts) < len(sessions):
         other = next(session for session in sessions if session not in texts)
@@ -264,17 +275,7 @@ def _in_order(
             ("days",),
         )
 
-    def place(session: str) -> list[Any]:
-        day = days[session]
-        if not isinstance(day, str):
-            return [day]
-        return [
-            (0, int(part), "") if part.isdecimal() else (1, 0, part)
-            for part in re.split(r"(\d+)", day)
-            if part
-        ]
-
-    ordered = sorted(sessions, key=place)
+    ordered = sorted(sessions, key=lambda session: day_key(days[session]))
     seen: dict[tuple[str, Any], str] = {}
     for session in ordered:
         key = animals[session], days[session]

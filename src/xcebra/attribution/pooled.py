@@ -409,7 +409,9 @@ def _table_rows(
 
 def _free_name(session: str, taken: set[str]) -> str:
     """Name of a map file that is safe on every system and not taken; it is then taken."""
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "_", session).strip("._")[:80] or "session"
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "_", session).strip("_")[:80] or "session"
+    if re.fullmatch(r"con|prn|aux|nul|com\d|lpt\d", stem, re.IGNORECASE):
+        stem += "_"  # names of devices on Windows, whatever the ending
     name, number = f"{stem}.nc", 2
     # Some systems do not tell capital letters from small ones.
     while name.lower() in taken:

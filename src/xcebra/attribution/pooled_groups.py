@@ -76,6 +76,39 @@ class PooledDifference(Difference):
         """Whether the groups are called different."""
         return self.q_value <= self.alpha
 
+    @property
+    def rate_in_words(self) -> str:
+        """The false discovery rate at the end of a line; empty if there is none."""
+        if np.isnan(self.q_value):
+            return ""
+        return ", q < 0.001" if self.q_value < 0.001 else f", q = {self.q_value:.2g}"
+
+
+@dataclass(frozen=True)
+class SessionMean:
+    """Neurons of one group in one session, for one block.
+
+    Parameters
+    ----------
+    session : str
+    animal : str or None
+        None if it was not said which animal a session belongs to.
+    n_neurons : int
+    connected : float
+        Share of connected neurons; NaN if this cannot be said.
+    score : float
+        Mean score.
+    variance : float
+        Mean share of variance; NaN if the block was not tested.
+    """
+
+    session: str
+    animal: str | None
+    n_neurons: int
+    connected: float
+    score: float
+    variance: float
+
 
 @dataclass(frozen=True, kw_only=True)
 class PooledGroup:
@@ -99,6 +132,8 @@ class PooledGroup:
     variance : PooledEstimate or None
         Mean share of the neurons' variance that only this block explains
         (`Connections.share <xcebra.statistics.significance.Connections>`).
+    sessions : tuple of SessionMean
+        The same of each session.
     """
 
     group: str
@@ -110,6 +145,7 @@ class PooledGroup:
     connected: PooledEstimate | None
     score: PooledEstimate
     variance: PooledEstimate | None
+    sessions: tuple[SessionMean, ...]
 
     @property
     def where(self) -> str:
@@ -170,12 +206,11 @@ class GroupComparison:
             size = f"difference of mean scores {_number(estimate)}"
         else:
             size = (
-                f"difference {100 * estimate.value:.0f} points "
-                f"({100 * estimate.low:.0f} to {100 * estimate.high:.0f})"
+                f"difference {round(100 * estimate.value)} points "
+                f"({round(100 * estimate.low)} to {round(100 * estimate.high)})"
             )
-        rate = "" if np.isnan(difference.q_value) else f", q = {difference.q_value:.2g}"
         over = "" if difference.over == "animals" else f", over {difference.over}"
-        return f"{names}: {size}{rate}{over}"
+        return f"{names}: {size}{difference.rate_in_words}{over}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -443,9 +478,21 @@ def _groups(neurons: _Neurons, level: float) -> list[PooledGroup]:
                 connected=neurons.estimate(group, neurons.called, level, shares=True),
                 score=score,
                 variance=neurons.estimate(group, neurons.variance, level),
+                sessions=tuple(_session_means(neurons, group)),
             )
         )
     return sorted(rows, key=_rank)
+
+
+def _session_means(neurons: _Neurons, group: str) -> Iterator[SessionMean]:
+    for session in dict.fromkeys(neurons.sessions[neurons.groups == group].tolist()):
+        rows = (neurons.groups == group) & (neurons.sessions == session)
+        yield SessionMean(
+            session,
+            None if neurons.animals is None else str(neurons.animals[rows][0]),
+            int(rows.sum()),
+            *(float(v[rows].mean()) for v in (neurons.called, neurons.scores, neurons.variance)),
+        )
 
 
 def _rank(row: PooledGroup) -> tuple[bool, bool, float, float]:
