@@ -76,6 +76,26 @@ class TestBy:
         assert set(group_names(UNITS, "good").tolist()) == {"True", "False"}
         assert group_names(UNITS, "version").tolist() == ["v1.0", "v2.0"] * 3
 
+    def test_several_columns_make_groups_of_their_combinations(self):
+        expected = ["CA1, 1", "CA1, 2", "V1, 1", "V1, 2", "V1, 1", "missing, missing"]
+        assert group_names(UNITS, ["area", "shank"]).tolist() == expected
+        for asked in (["area", "shank"], "area,shank", "area, shank", "area,shank,area"):
+            groups = make().by(asked)
+            assert groups.column == "area, shank"
+            sizes = {score.group: score.n_neurons for score in groups.scores["position"]}
+            assert sizes == {name: expected.count(name) for name in expected}
+        assert groups.to_pandas().loc[("position", "CA1, 1"), "connected"] == 1
+        assert group_names({"a,b": np.array(["x", "y"])}, "a,b").tolist() == ["x", "y"]
+
+    @pytest.mark.parametrize("asked", [[], "", ",", 3, ["area", 3]])
+    def test_no_column_at_all(self, asked):
+        with pytest.raises(InputError, match=r"must name one or more columns .* have \['area'"):
+            make().by(asked)
+
+    def test_one_of_several_columns_does_not_exist(self):
+        with pytest.raises(InputError, match=r"group_by='shnak' is no column .* mean 'shank'"):
+            make().by("area,shnak")
+
     @pytest.mark.parametrize("values", [np.linspace(0, 1, 50), np.arange(50)])
     def test_too_many_numbers_make_none(self, values):
         with pytest.raises(

@@ -181,6 +181,15 @@ class TestGroups:
         assert pair.connected.q_value == pair.connected.p_value
         assert pair.connected.differs == (pair.connected.q_value <= 0.05)
 
+    def test_several_columns(self, maps):
+        layers = np.tile(["deep", "upper"], 7)
+        maps = {name: session(k, units={"layer": layers}) for k, name in enumerate(maps)}
+        groups = xcebra.pool(maps, ANIMALS).by(["area", "layer"])
+        assert groups.column == "area, layer"
+        names = {row.group for row in groups.groups["heading"]}
+        assert names == {"adn, deep", "adn, upper", "ca1, deep", "ca1, upper"}
+        assert len(groups.comparisons["heading"]) == 6
+
     def test_without_noise_it_is_the_interval_of_student(self):
         means = {"a": 1.0, "b": 2.0, "c": 4.0}
         maps = {

@@ -178,3 +178,21 @@ def test_attribute_prints_one_line_for_each_group(run, tmp_path):
     groups = told["groups"]["heading"]
     assert {row["cell type"] for row in groups} == {"in", "ex"}
     assert sum(row["neurons"] for row in groups) == 12
+
+
+@pytest.mark.filterwarnings("ignore::xcebra.caveats.XcebraWarning")
+def test_two_columns_group_neurons_in_every_command(run, tmp_path):
+    made, amap = run
+    grouped = ["--group-by", "area,cell type"]
+    told = command("attribute", made.folder, "--no-test", *grouped, "--out", tmp_path / "map.nc")
+    assert len([line for line in told.stdout.splitlines() if "CA1, in: mean score" in line]) > 0
+    command("export", made.folder, *grouped, "--out", tmp_path)
+    names = {row["area_cell_type"] for row in rows_of(tmp_path / "groups.csv")}
+    assert names == {score.group for score in amap.by(["area", "cell type"]).scores["heading"]}
+    assert len(names) == 4
+    assert "CA1, in" in (tmp_path / "groups_heading.svg").read_text("utf-8")
+    assert "neuron 7, CA1, ex" in (tmp_path / "tuning_heading.svg").read_text("utf-8")
+    command("report", made.folder, *grouped, "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert '<option value="area, cell type" selected>' in page
+    assert '"group_by":"area, cell type"' in page

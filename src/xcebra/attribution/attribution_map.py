@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
-from xcebra.attribution.groups import Groups, group_scores
+from xcebra.attribution.groups import GroupBy, Groups, group_scores
 from xcebra.attribution.steps import Gather, Steps, rows_at, rows_in_epochs
 from xcebra.caveats import XcebraWarning
 from xcebra.common.checks import raise_if
@@ -227,13 +227,14 @@ class AttributionMap:
         order = np.argsort(-score, kind="stable")
         return [(self.neuron_names[i], float(score[i])) for i in order]
 
-    def by(self, column: str, *, alpha: float = 0.05) -> Groups:
+    def by(self, column: GroupBy, *, alpha: float = 0.05) -> Groups:
         """Summarise the map by groups of neurons.
 
         Parameters
         ----------
-        column : str
-            Column of ``units``, such as the area.
+        column : str or sequence of str
+            Column of ``units``, such as the area. Several columns make groups of the combinations
+            of their values: ``["area", "cell_type"]``, or ``"area,cell_type"``.
         alpha : float
             False discovery rate of the neurons that count as connected.
 
@@ -461,7 +462,7 @@ class AttributionMap:
         ax: Axes | None = None,
         block: str | None = None,
         truth: Mapping[str, Any] | NDArray[np.bool_] | None = None,
-        group_by: str | None = None,
+        group_by: GroupBy | None = None,
     ) -> Axes:
         """Draw the map; see `xcebra.plots`.
 
@@ -478,9 +479,9 @@ class AttributionMap:
             Block for all kinds but ``"map"``. By default, it is the first block.
         truth : mapping of str to bool array of shape (n_neurons,), or such an array, optional
             True connections: by factor for ``"map"``, a single array for ``"bars"``.
-        group_by : str, optional
-            Column of ``units`` for the colours of ``"neurons"``, and for ``"groups"``, which needs
-            it.
+        group_by : str or sequence of str, optional
+            Column of ``units``, or several, for the colours of ``"neurons"``, and for
+            ``"groups"``, which needs it.
         """
         from xcebra import plots
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from xcebra.attribution.attribution_map import AttributionMap
 
+# A column of the unit table, or several.
+GroupBy = str | Sequence[str]
 # A column of numbers with more different values than this, such as a depth, makes no groups. The
 # value only decides between an answer and an error; not tuned.
 _MOST_GROUPS = 40
@@ -39,7 +41,8 @@ class GroupScore:
     Parameters
     ----------
     group : str
-        Value of the column that the neurons share; ``"missing"`` if they have none.
+        Value of the column that the neurons share; ``"missing"`` if they have none. If several
+        columns make the groups, their values are joined, as in ``"CA1, pyramidal"``.
     n_neurons : int
     mean_score : float
         Mean of the block's scores over the neurons of the group.
@@ -78,7 +81,8 @@ class Groups:
     Parameters
     ----------
     column : str
-        Column of the unit table that makes the groups.
+        Column of the unit table that makes the groups; several are joined, as in
+        ``"area, cell_type"``.
     scores : mapping of str to tuple of GroupScore
         For each block, its groups, with the highest mean score first.
     """
@@ -117,14 +121,14 @@ class Groups:
         )
 
 
-def group_scores(amap: AttributionMap, column: str, alpha: float = 0.05) -> Groups:
-    """Summarise a map by the values of a column of its unit table.
+def group_scores(amap: AttributionMap, column: GroupBy, alpha: float = 0.05) -> Groups:
+    """Summarise a map by the values of columns of its unit table.
 
     Parameters
     ----------
     amap : AttributionMap
         A map with a unit table.
-    column : str
+    column : str or sequence of str
     alpha : float
         False discovery rate of the neurons that count as connected.
     """
@@ -137,22 +141,63 @@ def group_scores(amap: AttributionMap, column: str, alpha: float = 0.05) -> Grou
             for name in np.unique(groups).tolist()
         ]
         scores[block] = tuple(sorted(rows, key=lambda row: -row.mean_score))
-    return Groups(column, scores)
+    return Groups(group_title(amap.units, column), scores)
 
 
-def group_names(units: Mapping[str, NDArray[Any]], column: str) -> NDArray[Any]:
+def grouping_columns(units: Mapping[str, NDArray[Any]], group_by: GroupBy) -> tuple[str, ...]:
+    """Return the columns that make groups, without repetitions.
+
+    Parameters
+    ----------
+    units : mapping of str to ndarray of shape (n_neurons,)
+    group_by : str or sequence of str
+        A column, or several, separated by commas if they are one text.
+
+    Raises
+    ------
+    ValueError
+        If no column is named.
+    """
+    if isinstance(group_by, str):
+        # A column whose own name has a comma is found first.
+        parts = [group_by] if group_by in units else group_by.split(",")
+        names = tuple(dict.fromkeys(filter(None, map(str.strip, parts))))
+    else:
+        names = tuple(dict.fromkeys(group_by)) if np.iterable(group_by) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        known = f"the units have {list(units)}" if units else "nothing is known of the units"
+        raise InputError(
+            f"group_by={group_by!r} must name one or more columns of the units; {known}",
+            ("group_by",),
+        )
+    return names
+
+
+def group_title(units: Mapping[str, NDArray[Any]], group_by: GroupBy) -> str:
+    """Return the columns that make groups as one text, which `group_names` understands too."""
+    return ", ".join(grouping_columns(units, group_by))
+
+
+def group_names(units: Mapping[str, NDArray[Any]], group_by: GroupBy) -> NDArray[Any]:
     """Return the group of each neuron as text, of shape (n_neurons,).
 
     Parameters
     ----------
     units : mapping of str to ndarray of shape (n_neurons,)
-    column : str
+    group_by : str or sequence of str
+        A column, or several, whose combinations of values are the groups; see `grouping_columns`.
 
     Raises
     ------
     ValueError
         If there is no such column, or if it has too many different numbers to make groups.
     """
+    columns = [_values_as_text(units, name) for name in grouping_columns(units, group_by)]
+    return np.array([", ".join(values) for values in zip(*columns, strict=True)])
+
+
+def _values_as_text(units: Mapping[str, NDArray[Any]], column: str) -> list[str]:
+    """Return the value of each neuron in one column; ``"missing"`` if it has none."""
     if column not in units:
         near = get_close_matches(column, list(units), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -169,9 +214,8 @@ def group_names(units: Mapping[str, NDArray[Any]], column: str) -> NDArray[Any]:
             ("group_by",),
         )
     if values.dtype.kind == "f":
-        numbers = ["missing" if np.isnan(v) else str(v).removesuffix(".0") for v in values.tolist()]
-        return np.array(numbers)
-    return np.array([text or "missing" for text in values.astype(str).tolist()])
+        return ["missing" if np.isnan(v) else str(v).removesuffix(".0") for v in values.tolist()]
+    return [text or "missing" for text in values.astype(str).tolist()]
 
 
 def group_columns(units: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:

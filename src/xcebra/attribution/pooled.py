@@ -15,6 +15,7 @@ import numpy as np
 
 from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.attribution.followed import FollowedNeurons, followed_neurons
+from xcebra.attribution.groups import GroupBy
 from xcebra.attribution.pooled_groups import PooledGroups, called_connected, pooled_groups
 from xcebra.attribution.tables import as_table
 from xcebra.caveats import PoolingWarning, warn
@@ -103,7 +104,7 @@ class PooledMaps(Mapping[str, AttributionMap]):
         """Names of the blocks that one or more sessions have."""
         return tuple(dict.fromkeys(block for amap in self.maps.values() for block in amap.blocks))
 
-    def by(self, column: str, *, alpha: float = 0.05, level: float = 0.95) -> PooledGroups:
+    def by(self, column: GroupBy, *, alpha: float = 0.05, level: float = 0.95) -> PooledGroups:
         """Summarise all sessions by groups of neurons, and compare the groups.
 
         Every animal counts the same, and within an animal every neuron counts the same. Intervals
@@ -114,8 +115,9 @@ class PooledMaps(Mapping[str, AttributionMap]):
 
         Parameters
         ----------
-        column : str
-            Column of the unit tables of all sessions, such as the area.
+        column : str or sequence of str
+            Column of the unit tables of all sessions, such as the area; or several, whose
+            combinations of values are the groups.
         alpha : float
             False discovery rate of the neurons that count as connected, in each session, and of
             the differences that are called, over all pairs of groups of a block.

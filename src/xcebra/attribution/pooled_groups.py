@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import false_discovery_control
 
-from xcebra.attribution.groups import group_names
+from xcebra.attribution.groups import GroupBy, group_names, group_title
 from xcebra.attribution.tables import as_table
 from xcebra.common.errors import InputError
 from xcebra.statistics.hierarchical import (
@@ -220,7 +220,8 @@ class PooledGroups:
     Parameters
     ----------
     column : str
-        Column of the unit tables that makes the groups.
+        Column of the unit tables that makes the groups; several are joined, as in
+        ``"area, cell_type"``.
     groups : mapping of str to tuple of PooledGroup
         For each block, its groups, those with the largest share of connected neurons first.
     comparisons : mapping of str to tuple of GroupComparison
@@ -383,7 +384,7 @@ def called_connected(amap: AttributionMap, block: str, alpha: float) -> NDArray[
 def pooled_groups(
     maps: Mapping[str, AttributionMap],
     animals: Mapping[str, str] | None,
-    column: str,
+    column: GroupBy,
     *,
     alpha: float = 0.05,
     level: float = 0.95,
@@ -396,7 +397,8 @@ def pooled_groups(
         The map of each session.
     animals : mapping of str to str, or None
         The animal of each session.
-    column : str
+    column : str or sequence of str
+        A column, or several, whose combinations of values are the groups.
     alpha : float
         False discovery rate of the neurons that count as connected, and of differences.
     level : float
@@ -413,7 +415,7 @@ def pooled_groups(
         groups[block] = tuple(_groups(neurons, level))
         comparisons[block] = tuple(_comparisons(neurons, groups[block], alpha, level))
     return PooledGroups(
-        column=column,
+        column=group_title(next(iter(maps.values())).units, column),
         groups=groups,
         comparisons=comparisons,
         alpha=alpha,
@@ -422,7 +424,7 @@ def pooled_groups(
     )
 
 
-def _session_groups(amap: AttributionMap, session: str, column: str) -> NDArray[Any]:
+def _session_groups(amap: AttributionMap, session: str, column: GroupBy) -> NDArray[Any]:
     try:
         return group_names(amap.units, column)
     except InputError as error:

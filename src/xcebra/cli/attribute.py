@@ -126,12 +126,13 @@ def _ranked(amap: AttributionMap) -> dict[str, list[dict[str, Any]]]:
     return ranked
 
 
-def _grouped(amap: AttributionMap, column: str) -> dict[str, list[dict[str, Any]]]:
+def _grouped(amap: AttributionMap, group_by: str) -> dict[str, list[dict[str, Any]]]:
     """Return every group of each block, highest mean score first, as plain values."""
+    groups = amap.by(group_by)
     return {
         name: [
             {
-                column: score.group,
+                groups.column: score.group,
                 "neurons": score.n_neurons,
                 "mean_score": score.mean_score,
                 **without_none(
@@ -140,19 +141,20 @@ def _grouped(amap: AttributionMap, column: str) -> dict[str, list[dict[str, Any]
             }
             for score in scores
         ]
-        for name, scores in amap.by(column).scores.items()
+        for name, scores in groups.scores.items()
     }
 
 
 def _group_lines(
-    amap: AttributionMap, column: str, name: str, fit: GoodnessOfFit | None
+    amap: AttributionMap, group_by: str, name: str, fit: GoodnessOfFit | None
 ) -> list[str]:
     """Return one line for each group of neurons; none for a label that was not found."""
     from xcebra.report.questions import doubt
 
     if doubt({} if fit is None else {name: fit}, name) is not None:
         return []
-    return [f"  {column} {score.in_words()}" for score in amap.by(column).scores[name]]
+    groups = amap.by(group_by)
+    return [f"  {groups.column} {score.in_words()}" for score in groups.scores[name]]
 
 
 def _top_neurons(amap: AttributionMap, name: str, fit: GoodnessOfFit | None) -> str:

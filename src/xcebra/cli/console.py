@@ -18,7 +18,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 RunFolder = Annotated[Path, typer.Argument(help="Folder that xcebra fit has made.")]
 GroupBy = Annotated[
-    str | None, typer.Option(help="Column of the units that groups neurons, such as location.")
+    str | None,
+    typer.Option(help="Columns of the units that group neurons: location, or location,layer."),
 ]
 
 # Arguments of the library whose options have other names.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.attribution.groups import group_names
+from xcebra.attribution.groups import GroupBy, group_names, group_title
 from xcebra.common.checks import number, raise_if
 from xcebra.plots.style import COLOURS, GREY, group_styles, plain_text, talk_style
 
@@ -22,6 +22,9 @@ _MOST_NAMES = 40
 # Size of a marker in points for few neurons, and for hundreds.
 _LARGE, _SMALL = 7.0, 3.5
 _WIDTH, _HEIGHT = 7.0, 3.2
+# Characters in a row of the legend, with four for each marker: about the width of a figure. A wider
+# legend would leave no place for the axes.
+_LEGEND_LETTERS = 110
 # Up to this number of groups, there is room for whole words below them.
 _MOST_WORDY = 5
 
@@ -30,7 +33,7 @@ def neurons(
     amap: AttributionMap,
     block: str,
     *,
-    group_by: str | None = None,
+    group_by: GroupBy | None = None,
     ax: Axes | None = None,
     most: int | None = None,
     alpha: float = 0.05,
@@ -46,8 +49,8 @@ def neurons(
     ----------
     amap : AttributionMap
     block : str
-    group_by : str, optional
-        Column of ``amap.units`` that gives the colours, such as the area.
+    group_by : str or sequence of str, optional
+        Column of ``amap.units`` that gives the colours, such as the area, or several columns.
     ax : Axes, optional
         Axes for the scores. If the block was tested, the panel of the test takes the lower half of
         their place.
@@ -116,7 +119,7 @@ def neurons(
 
 def groups(
     amap: AttributionMap,
-    column: str,
+    column: GroupBy,
     block: str,
     *,
     ax: Axes | None = None,
@@ -131,8 +134,8 @@ def groups(
     Parameters
     ----------
     amap : AttributionMap
-    column : str
-        Column of ``amap.units`` that makes the groups, such as the area.
+    column : str or sequence of str
+        Column of ``amap.units`` that makes the groups, such as the area, or several columns.
     block : str
     ax : Axes, optional
     alpha : float
@@ -175,7 +178,8 @@ def groups(
         ax.set_xlim(-0.6, len(rows) - 0.4)
         _finish_scores(ax, block, doubt)
         short = tested and len(rows) > _MOST_WORDY
-        ax.set_xlabel(plain_text(column) + (", connected neurons and interval" if short else ""))
+        title = group_title(amap.units, column)
+        ax.set_xlabel(plain_text(title) + (", connected neurons and interval" if short else ""))
         _legend(ax, {}, tested, alpha, columns=1)
     return ax
 
@@ -269,6 +273,8 @@ def _legend(
         for face, text in (("0.25", called), ("white", "not called connected")):
             handles.append(Line2D([], [], ls="none", marker="o", mfc=face, mec="0.25", label=text))
     if handles:
+        longest = max(len(str(handle.get_label())) for handle in handles)
+        columns = max(1, min(columns, _LEGEND_LETTERS // (longest + 4)))
         # Above the axes, so that they keep their width.
         ax.legend(
             handles=handles,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xcebra.attribution.groups import group_names
+from xcebra.attribution.groups import GroupBy, group_names
 from xcebra.common.checks import number, raise_if
 from xcebra.data.recording import Recording
 from xcebra.plots.curves import Tuning, label_tuning
@@ -16,6 +17,8 @@ from xcebra.plots.style import COLOURS, group_styles, plain_text, talk_style
 
 # Width and height of a panel in inches.
 _PANEL = {"circle": (2.1, 2.3), "line": (2.5, 2.0), "plane": (2.3, 2.4), "classes": (2.5, 2.2)}
+# Characters in a line of a panel's title: about the width of the narrowest panel.
+_TITLE_LETTERS = 28
 # Classes are named on the axis up to this number of characters in sum; longer names are turned.
 _MOST_LETTERS = 16
 
@@ -27,7 +30,7 @@ def tuning(
     *,
     kind: str | None = None,
     delay: int = 0,
-    group_by: str | None = None,
+    group_by: GroupBy | None = None,
     n_columns: int = 3,
 ) -> NDArray[Any]:
     """Tuning curves or rate maps of some neurons for one label.
@@ -47,8 +50,9 @@ def tuning(
         If not given, what the recording says of the label, or a guess from its values.
     delay : int
         Number of samples by which the label comes after the activity, as ``label_delay``.
-    group_by : str, optional
-        Column of ``recording.units``, such as the area, that gives colours and is named in titles.
+    group_by : str or sequence of str, optional
+        Column of ``recording.units``, such as the area, that gives colours and is named in titles;
+        or several columns.
     n_columns : int
         Number of panels in a row.
 
@@ -79,11 +83,12 @@ def tuning(
         axes = np.empty(n, dtype=object)
         for i, neuron in enumerate(curves.neurons):
             ax = figure.add_subplot(n_rows, n_columns, i + 1, projection=projection)
-            name = f"neuron {plain_text(recording.neuron_names[neuron])}"
+            name = f"neuron {recording.neuron_names[neuron]}"
             colour = COLOURS[0]
             if groups is not None:
                 colour = styles[groups[neuron]][0]
-                name += f", {plain_text(groups[neuron])}"
+                name += f", {groups[neuron]}"
+            name = plain_text(fill(name, _TITLE_LETTERS))
             _DRAW[curves.shape](ax, curves, i, colour)
             peak = np.nanmax(curves.means[i])
             rounded = f"{peak:.0f}" if peak >= 10 else f"{peak:.2g}"

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from xcebra.attribution.attribution_map import AttributionMap
-from xcebra.attribution.groups import group_columns, group_names, usual_column
+from xcebra.attribution.groups import (
+    GroupBy,
+    group_columns,
+    group_names,
+    group_title,
+    usual_column,
+)
 from xcebra.common.files import atomically
 from xcebra.common.provenance import made_with
 from xcebra.data.recording import Recording
@@ -50,7 +56,7 @@ def report_run(
     amap: AttributionMap | None = None,
     *,
     title: str | None = None,
-    group_by: str | None = None,
+    group_by: GroupBy | None = None,
 ) -> Path:
     """Write the page of a run and return its path.
 
@@ -62,7 +68,7 @@ def report_run(
         By default, the default map is made.
     title : str, optional
         By default, a question with the names of the labels.
-    group_by : str, optional
+    group_by : str or sequence of str, optional
         Column of the units that groups the neurons, such as the area; see `write_report`.
     """
     if amap is None:
@@ -94,7 +100,7 @@ def write_report(
     truth: Mapping[str, Any] | None = None,
     scores: Mapping[str, float] | None = None,
     source: Mapping[str, Any] | None = None,
-    group_by: str | None = None,
+    group_by: GroupBy | None = None,
     advice: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the page and return its path.
@@ -115,9 +121,10 @@ def write_report(
         Numbers to show below the verdict, such as an auROC.
     source : mapping, optional
         Where the recording came from, shown with the settings.
-    group_by : str, optional
-        Column of ``amap.units`` that groups the neurons at first. By default, it is the area or
-        cell type, if there is such a column; the reader can choose another one.
+    group_by : str or sequence of str, optional
+        Column of ``amap.units`` that groups the neurons at first, or several columns, whose
+        combinations are the groups. By default, it is the area or cell type, if there is such a
+        column; the reader can choose another one.
     advice : mapping of str to str, optional
         What to try next, for each objective whose verdict is not yes.
 
@@ -201,14 +208,15 @@ def _style_and_script() -> tuple[str, str]:
 
 
 def _group_columns(
-    amap: AttributionMap, group_by: str | None
+    amap: AttributionMap, group_by: GroupBy | None
 ) -> tuple[tuple[str, ...], str | None]:
     """Return the columns that the reader can group neurons by, and the one that is chosen first."""
     columns = group_columns(amap.units)
     if group_by is None:
         return columns, usual_column(amap.units)
     group_names(amap.units, group_by)  # raises an error if it makes no groups
-    return (columns if group_by in columns else (group_by, *columns)), group_by
+    title = group_title(amap.units, group_by)
+    return (columns if title in columns else (title, *columns)), title
 
 
 def _tuning(model: XCEBRA, amap: AttributionMap, recording: Recording | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from xcebra.attribution.attribution_map import AttributionMap
-from xcebra.attribution.groups import Groups
+from xcebra.attribution.groups import GroupBy, Groups, grouping_columns
 from xcebra.common.errors import InputError
 from xcebra.common.files import atomically
 from xcebra.report.questions import TIME, asked_blocks, doubt, ordered_blocks
@@ -85,7 +85,7 @@ def write_neurons(path: Path, run: Run, amap: AttributionMap) -> Path:
 def write_groups(path: Path, run: Run, amap: AttributionMap, groups: Groups) -> Path:
     """Write a CSV file with one row for each label that is asked about and each group."""
     fits = run.model.goodness_of_fit_
-    column = _word(groups.column)
+    column = _word(groups.column.replace(", ", "_"))
     head = ["label", column if column != "label" else "group", "neurons", "connected"]
     head += ["share_connected", "share_low", "share_high", "mean_score"]
     rows = []
@@ -101,7 +101,7 @@ def write_groups(path: Path, run: Run, amap: AttributionMap, groups: Groups) -> 
 
 
 def write_figures(
-    folder: Path, run: Run, amap: AttributionMap, group_by: str | None
+    folder: Path, run: Run, amap: AttributionMap, group_by: GroupBy | None
 ) -> tuple[list[Path], list[str]]:
     """Draw the figures of every label that is asked about, as PNG and SVG.
 
@@ -110,8 +110,8 @@ def write_figures(
     folder : Path
     run : Run
     amap : AttributionMap
-    group_by : str or None
-        Column of the units that gives colours and makes groups.
+    group_by : str, sequence of str or None
+        Columns of the units that give colours and make groups.
 
     Returns
     -------
@@ -127,7 +127,8 @@ def write_figures(
     kinds = {**(config.get("label_kind") or {}), **amap.made.get("label_kinds", {})}
     delays = config.get("label_delay") or {}
     # The recording of a run without a unit table; the map may know more of the neurons.
-    tuning_groups = group_by if group_by in run.recording.units else None
+    columns = () if group_by is None else grouping_columns(amap.units, group_by)
+    tuning_groups = columns if columns and set(columns) <= set(run.recording.units) else None
     paths: list[Path] = []
     notes: list[str] = []
     words = _different_words(asked_blocks(amap))
