@@ -296,8 +296,15 @@ def answer(rows: Sequence[Row]) -> str:
         f"the truth in {_range(_cells(usual, 'share', pairs))} %, that of the difference in "
         f"{_range(_cells(usual, 'difference', DIFFERENT))} %, and "
         f"{_range(_cells(usual, 'called', EQUAL))} % of differences were false. "
-        f"{_within(usual, 'share', pairs, 'the share')} "
-        f"{_within(usual, 'difference', DIFFERENT, 'the difference')}"
+        f"{_capital(_within(usual, 'share', pairs, 'the share'))} "
+        f"{_capital(_within(usual, 'difference', DIFFERENT, 'the difference'))} Where animals differ much, "
+        f"{_within(where('effect', 'large', usual), 'share', pairs, 'the share')} "
+        "Intervals are wider than needed where animals hardly differ, because they are never "
+        "narrower than those of independent neurons, and because shares of few neurons take few "
+        "values. The interval of the mean score held the truth in "
+        f"{_range(_cells(usual, 'score', [(0.05, 0.05), (0.05, 0.3)]))} % where 5 % of neurons are "
+        f"connected, and in {_range(_cells(usual, 'score', [(0.5, 0.5), (0.95, 0.95)]))} % where "
+        "half of them or more are: few neurons decide the mean of an area where few are connected."
     )
     notes = (
         "Percent of simulated experiments, with binomial intervals of 95 %; intervals of 95 %, "
@@ -332,7 +339,11 @@ def _within(
     """How many cells lie below and above the range that chance allows 200 simulations of 95 %."""
     rates = _cells(rows, name, pairs)
     below, above = sum(rate < 0.92 for rate in rates), sum(rate > 0.98 for rate in rates)
-    return f"For {words}, {below} of {len(rates)} cells lie below 92 % and {above} above 98 %."
+    return f"for {words}, {below} of {len(rates)} cells lie below 92 % and {above} above 98 %."
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 if __name__ == "__main__":
