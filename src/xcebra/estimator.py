@@ -20,7 +20,7 @@ from xcebra.attribution.connections import block_connections, tested_samples
 from xcebra.attribution.crossed_map import make_crossed_map
 from xcebra.attribution.crossed_source import Source
 from xcebra.attribution.engine import make_map, view_of_model
-from xcebra.attribution.fitting import FITTED, fit_networks
+from xcebra.attribution.fitting import FITTED, fit_networks, train_encoders
 from xcebra.attribution.label_axes import (
     fit_mixtures,
     label_axes,
@@ -39,6 +39,8 @@ from xcebra.common.choices import (
     Method,
     ObjectiveName,
     RecipeName,
+    SessionWeight,
+    TimeBlock,
     TimeOn,
     Units,
 )
@@ -58,7 +60,7 @@ from xcebra.training.batches import Objective
 from xcebra.training.goodness_of_fit import (
     margin,
 )
-from xcebra.training.plan import make_plan
+from xcebra.training.joint_plan import make_joint_plan
 from xcebra.training.sampling import TimeOffset
 
 # Points of the embedding that are decoded at once. It changes speed and memory, not the result.
@@ -191,6 +193,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         label_kind: str | Mapping[str, str] | None = None,
         label_delay: int | Mapping[str, int] = 0,
         window: int | None = None,
+        time_block: TimeBlock = "shared",
+        session_weight: SessionWeight = "equal",
         recipe: RecipeName = "xcebra",
         device: str | None = None,
         progress: bool | None = None,
@@ -210,6 +214,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         self.label_kind = label_kind
         self.label_delay = label_delay
         self.window = window
+        self.time_block = time_block
+        self.session_weight = session_weight
         self.recipe = recipe
         self.device = device
         self.progress = progress
@@ -271,16 +277,17 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         y, label, controls = with_controls(X, y, label, control)
         recording = self._recording(X, y, label, epochs, reset=True)
         with phase("plan"):
-            plan = make_plan(recording, params, controls)
+            joint = make_joint_plan({"": recording}, params, controls)
         progress = watched() if self.progress is None else bool(self.progress)
-        fitted = fit_networks(
-            recording,
-            plan,
+        joint, encoders, history = train_encoders(
+            {"": recording},
+            joint,
             device=device,
             progress=progress,
             checkpoint=None if checkpoint is None else Path(checkpoint),
-            callback=callback,
+            callback=None if callback is None else lambda step, by_name: callback(step, by_name[""]),
         )
+        fitted = fit_networks(recording, joint.plans[""], encoders[""], history, progress=progress)
         decided = fitted.decisions
         arguments = {name: plain(value) for name, value in params.items()}
         self.decisions_ = decided
@@ -408,7 +415,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             A connection must then hold in the median fit, and intervals include the differences
             between fits.
         controls : bool
-            Only with ``test=True``: also test a few units that cannot be connected, which are
+            Only with ``test=True``: also test a few surrogate units, which cannot be connected:
             neurons shifted in time and shuffled neurons. If the test calls more of them connected
             than chance explains, no neuron is called connected.
 

@@ -206,7 +206,7 @@ def test_the_shell_completes_commands_and_options():
     asked = {
         "xcebra re": {"report", "reproduce"},
         "xcebra simulate na": {"navigation"},
-        "xcebra fit --label": {"--label", "--label-dims"},
+        "xcebra fit --label": {"--label", "--label-dims", "--label-unit"},
     }
     each = "\n".join(
         f"COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "

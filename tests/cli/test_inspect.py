@@ -1,10 +1,12 @@
 """From what a file holds to a run of a part of it: inspect, fit, and their silence."""
 
+import hashlib
 import json
 import re
 import shlex
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 import xcebra
+from xcebra import plots
 from xcebra.cli import app
 from xcebra.common.progress import lines, logger
 from xcebra.report.run_folder import Run, Settings
@@ -67,6 +70,7 @@ class TestInspect:
 
 OPTIONS = (
     *("--label", "position=x,z", "--label", "heading", "--control", "speed=speed(x, z)"),
+    *("--label-unit", "position=cm", "--label-unit", "speed=cm/s"),
     *("--continuous", "speed", "--units", "area == 'a' and rate > 1"),
     *("--time-dims", "1", "--window", "1", "--steps", "5", "--bin-size", "0.1"),
 )
@@ -89,8 +93,17 @@ def test_quiet_is_quiet_although_there_are_notes(fitted):
     assert "note: " in (path / "log.txt").read_text()
 
 
+def test_it_says_how_many_units_a_condition_keeps(folder, tmp_path):
+    options = ["--unit-table", folder / "units.csv", "--out", tmp_path / "run", "--bin-size", 5]
+    result = run("fit", folder / "rec.csv", "--label", "x", "--units", "area == 'a'", *options)
+    first, second = result.stderr.splitlines()  # it stops there, because there are few bins
+    assert first == "xcebra: kept 6 of 8 units: area == 'a'"
+    assert "too few to learn from" in second
+
+
 def test_the_log_holds_phases_and_notes_of_reading(fitted):
     text = (fitted[0] / "log.txt").read_text()
+    assert "kept 6 of 8 units: area == 'a' and rate > 1" in text
     for name in ("plan", "training", "decoder", "crossed decoders", "verdict"):
         assert re.search(rf" {name}: \d+\.\d s\n", text), name
     assert "used 6 neurons, 500 samples" in text
@@ -123,6 +136,52 @@ def test_the_same_command_finds_it_finished_and_other_units_are_other_settings(f
     other = run("fit", "--config", path / "run.toml", "--out", path, "--units", "rate > 2")
     assert other.exit_code == 2
     assert "holds a run with other settings (units)" in other.stderr
+
+
+def test_the_unit_of_a_label_reaches_figures_and_the_page(fitted, tmp_path):
+    path, _ = fitted
+    done = Run.open(path)
+    assert done.settings.recording.label_unit == {"position": "cm", "speed": "cm/s"}
+    assert done.recording.label_info["position"].unit == "cm"
+    axes = plots.tuning(done.recording, "position", [0])
+    assert axes[0].get_xlabel() == "x (cm)"
+    plt.close("all")
+    assert run("report", path, "--out", tmp_path / "page.html").exit_code == 0
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert '"titles":["x (cm)","z (cm)"]' in page
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [
+        ("position", "--label-unit 'position' must be NAME=UNIT, as in position=cm"),
+        ("=cm", "must be NAME=UNIT"),
+        ("place=cm", "label_unit names 'place', but the labels are ['x'] (option --label-unit)"),
+    ],
+)
+def test_a_unit_that_cannot_be_read(folder, tmp_path, unit, words):
+    options = ["--label", "x", "--label-unit", unit, "--out", tmp_path / "run"]
+    result = run("fit", folder / "rec.csv", *options)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_a_unit_table_that_has_changed_is_noticed(fitted, folder):
+    path, _ = fitted
+    table = folder / "units.csv"
+    digest = hashlib.sha256(table.read_bytes()).hexdigest()
+    assert Settings.load(path).recording.unit_table_sha256 == digest
+    before = table.read_text()
+    try:
+        table.write_text(before.replace("a", "b", 1) + "\n")
+        again = run("fit", "--config", path / "run.toml", "--out", path)
+        assert again.exit_code == 2
+        assert f"{table}: has changed since these settings were written" in again.stderr
+        assert "(option --unit-table)" in again.stderr
+        other = run("fit", "--config", path / "run.toml", "--unit-table", table, "--out", path)
+        assert "other settings (unit_table_sha256)" in other.stderr
+    finally:
+        table.write_text(before)
 
 
 def test_advice_is_printed_if_it_is_not_quiet(fitted):

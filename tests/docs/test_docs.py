@@ -148,6 +148,16 @@ def test_commands_and_code_on_pages_are_marked_as_such():
             assert "xcebra" not in block, f"{page.name}: {block}"
 
 
+def test_pages_call_only_labels_controls():
+    """Units that cannot carry a label are surrogate units."""
+    glossary = (DOCS / "glossary.md").read_text()
+    assert "**control**" in glossary
+    assert "**surrogate units**" in glossary
+    for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
+        text = re.sub(r"`[^`]*`|which version 0.3.0 called controls", "", page.read_text())
+        assert not re.search(r"\bcontrols\b", text, re.IGNORECASE), page.name
+
+
 def test_what_inspect_shows_of_the_simulated_rat_is_what_is_printed(lab):
     """The same number of spikes, the same ranges."""
     page = (DOCS / "howto" / "navigation.md").read_text()

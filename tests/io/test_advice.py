@@ -67,7 +67,7 @@ def test_position_is_the_plane_in_which_the_animal_moves():
     )
     options = options_of(found.command)
     assert options["label"] == ["position=x,z"]
-    assert options["bin_size"] == 0.1
+    assert options["bin_size"] == 0.05  # as for heading: results/studies/bins.md
     assert any("--control 'speed=speed(x,z)'" in reason for reason in found.reasons)
 
 
@@ -101,7 +101,14 @@ def test_what_does_not_vary_is_not_suggested():
 
 @pytest.mark.parametrize(
     ("interval", "whole", "expected"),
-    [(0.02, True, 0.1), (0.02, False, None), (0.05, True, None)],
+    [
+        # A whole number of samples, the nearest to 50 ms.
+        (0.02, True, 0.04),
+        (0.0256, True, 0.0512),
+        (0.01, True, 0.05),
+        (0.02, False, None),
+        (0.05, True, None),
+    ],
 )
 def test_only_short_counts_are_put_into_wider_bins(interval, whole, expected):
     times = np.arange(N) * interval
@@ -109,6 +116,31 @@ def test_only_short_counts_are_put_into_wider_bins(interval, whole, expected):
     neural = Series(counts if whole else counts + 0.5, times)
     found = advice(neural=neural, x=Series(RNG.random(N), times))
     assert options_of(found.command)["bin_size"] == expected
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"), [(0.01, 0.05), (0.05, 0.05), (0.1, 0.1), (1.0, 0.2)]
+)
+def test_bins_are_not_shorter_than_the_samples_of_the_label(interval, expected):
+    times = np.arange(0, 60, interval)
+    found = advice(units=UNITS, x=Series(RNG.random(len(times)), times))
+    assert options_of(found.command)["bin_size"] == pytest.approx(expected)
+    measured = [reason for reason in found.reasons if "measured every" in reason]
+    assert bool(measured) == (interval == 0.1)
+
+
+def test_the_width_of_bins_is_the_best_of_the_committed_results():
+    """Where 50 ms, or the nearest to it, was compared with other widths on tracks."""
+    table = (Path(__file__).parents[2] / "results" / "studies" / "bins.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    scores = {}
+    for row in rows[2:]:
+        if len(row) == 8:
+            scores.setdefault(row[0], {})[float(row[1])] = float(row[4])
+    for track in ("linear track", "w-maze", "entorhinal and hippocampal"):
+        of_width = scores[f"{track}, position"]
+        near = min(of_width, key=lambda width: abs(width - 50))
+        assert of_width[near] > of_width[max(of_width)], track
 
 
 @pytest.mark.parametrize("name", ["speed (cm/s)", "a=b", "it's", "-x", "$HOME", "a b", "x,y"])

@@ -603,3 +603,35 @@ def test_an_open_nwb_file_asks_for_its_path():
     nwb = NWBFile("a session", "x", datetime(2020, 1, 1, tzinfo=UTC))
     with pytest.raises(TypeError, match="give the path of the file"):
         xcebra.read(nwb)
+
+
+class TestLabelUnit:
+    SOURCE = pd.DataFrame(
+        {"unit_0": [1.0] * 5, "unit_1": [2.0] * 5, "x": np.arange(5.0), "h": [0, 90, 180, 270, 360]}
+    )
+
+    def test_it_is_known_of_the_label(self):
+        rec = xcebra.read(
+            self.SOURCE, neural="unit_*", labels=["place=x"], label_unit={"place": " cm "}
+        )
+        assert rec.label_info["place"].unit == "cm"
+
+    @pytest.mark.filterwarnings("ignore::xcebra.caveats.LabelKindWarning")
+    def test_an_angle_in_degrees_is_converted(self):
+        rec = xcebra.read(self.SOURCE, neural="unit_*", labels=["h"], label_unit={"h": "degrees"})
+        assert (rec.label_info["h"].kind, rec.label_info["h"].unit) == ("circular", "rad")
+        assert rec.labels["h"].max() == pytest.approx(2 * np.pi)
+
+    @pytest.mark.parametrize(
+        ("unit", "message"),
+        [
+            ("cm", "label_unit must be a mapping from labels to units, got 'cm'; as in {"),
+            ({"y": "cm"}, r"label_unit names 'y', but the labels are \['x'\]"),
+            ({"x": ""}, "label_unit of 'x' must be a text such as 'cm', got ''"),
+            ({"x": 3}, "label_unit of 'x' must be a text such as 'cm', got 3"),
+        ],
+    )
+    def test_what_is_no_unit_is_refused(self, unit, message):
+        with pytest.raises(ValueError, match=message) as error:
+            xcebra.read(self.SOURCE, neural="unit_*", labels=["x"], label_unit=unit)
+        assert error.value.arguments == ("label_unit",)

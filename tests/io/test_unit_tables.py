@@ -322,6 +322,42 @@ class TestTables:
         rec = self.read(self.frame(), names=(0, 1, 2))
         assert rec.neuron_names == ("c", "a", "b")
 
+    @pytest.mark.parametrize("form", ["frame", "csv", "parquet"])
+    @pytest.mark.parametrize("name", [None, "cell id"])
+    def test_by_the_index_in_any_order(self, form, name, tmp_path):
+        table = self.frame().set_index("unit").rename_axis(name)
+        if form == "csv" and name is None:
+            table.to_csv(tmp_path / "units.csv")
+            table = tmp_path / "units.csv"
+        elif form == "parquet":
+            table.to_parquet(tmp_path / "units.parquet")
+            table = tmp_path / "units.parquet"
+        rec = self.read(table)
+        assert rec.units["n"].tolist() == [1, 2, 3]
+        assert set(rec.units) == {"area", "n"}
+
+    def test_by_an_index_of_numbers(self):
+        """A table that was sorted by another column, or of which rows were left out."""
+        table = pd.DataFrame({"depth": [0, 10, 20, 30]})
+        turned = table.iloc[:3].sort_values("depth", ascending=False)
+        assert self.read(turned, names=(0, 1, 2)).units["depth"].tolist() == [0, 10, 20]
+        names = (1, 2, 3)
+        assert self.read(table.iloc[1:], names=names).units["depth"].tolist() == [10, 20, 30]
+        assert self.read(table.iloc[:3], names=names).units["depth"].tolist() == [0, 10, 20]
+
+    def test_a_column_of_names_is_found_before_the_index(self):
+        table = self.frame().set_axis([7, 8, 9], axis=0)
+        assert self.read(table).units["n"].tolist() == [1, 2, 3]
+
+    @pytest.mark.parametrize("index", [[7, 8, 9], ["a", "b", "d"], ["a", "a", "b"], [(1, 2)] * 3])
+    def test_an_index_of_other_names_is_refused(self, index):
+        table = pd.DataFrame({"depth": [0, 10, 20]}, index=index)
+        with pytest.raises(
+            InputError, match=r"unit_table has the index .* not the names of the 3 neurons.*reset_i"
+        ) as caught:
+            self.read(table)
+        assert caught.value.arguments == ("unit_table",)
+
     def test_it_is_added_to_what_the_file_says(self, file):
         table = {"id": np.arange(25, 19, -1), "layer": list("fedcba"), "quality": ["new"] * 6}
         units = read(file, unit_table=table).units

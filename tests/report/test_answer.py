@@ -378,7 +378,7 @@ def test_controls_that_fail_are_said_and_no_neuron_is_called(run, tmp_path):
         tmp_path / "page.html", made.model, replace(amap, connections={"heading": bad})
     )
     text = path.read_text("utf-8")
-    assert "No neuron is called connected, because 4 of 4 controls" in text
+    assert "No neuron is called connected, because 4 of 4 surrogate units" in text
     assert "4 of 4 units that cannot carry it were called connected" in text
 
 

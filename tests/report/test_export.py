@@ -5,14 +5,19 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from xcebra.cli import app
+from xcebra.cli.attribute import _disagreement
+from xcebra.report import write_report
 from xcebra.report.export import neuron_columns, write_figures
 from xcebra.report.run_folder import Run
+
+ROOT = Path(__file__).parents[2]
 
 
 def command(*arguments, code=0):
@@ -78,6 +83,27 @@ def test_the_table_of_groups_is_that_of_the_map(run, exported):
         assert float(row["share_high"]) == pytest.approx(score.high, rel=1e-5)
         assert float(row["mean_score"]) == pytest.approx(score.mean_score, rel=1e-5)
     assert rows[2]["connected"] == rows[2]["share_connected"] == ""
+
+
+def described_columns(title):
+    """Names of the columns in one table of the page about exports."""
+    page = (ROOT / "docs" / "howto" / "export.md").read_text(encoding="utf-8")
+    section = page.split(f"## Columns of {title}\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def test_every_column_that_is_written_is_described(run, exported):
+    _, amap = run
+    columns = set(rows_of(exported[0] / "neurons.csv")[0]) - {"area", "cell_type", "depth"}
+    patterns = {re.sub(rf"_({'|'.join(amap.blocks)})$", "_LABEL", name) for name in columns}
+    described = described_columns("neurons.csv")
+    assert patterns <= described
+    assert described - patterns == {"location", "rate_per_sample"}
+    columns = set(rows_of(exported[0] / "groups.csv")[0]) - {"area"}
+    described = described_columns("groups.csv")
+    assert columns <= described
+    assert described - columns == {"location", "location_layer"}
 
 
 def test_text_in_an_svg_is_text(exported):
@@ -196,3 +222,32 @@ def test_two_columns_group_neurons_in_every_command(run, tmp_path):
     page = (tmp_path / "page.html").read_text("utf-8")
     assert '<option value="area, cell type" selected>' in page
     assert '"group_by":"area, cell type"' in page
+
+
+def test_attribute_says_in_one_line_where_map_and_encoding_model_disagree(run, tmp_path):
+    made, amap = run
+    fits = made.model.goodness_of_fit_
+    opinion = amap.opinions["heading"]
+    scores = amap.block("heading")
+
+    def line(encoding, name="heading"):
+        opinions = {**amap.opinions, "heading": replace(opinion, encoding=encoding)}
+        return _disagreement(replace(amap, opinions=opinions), name, fits[name])
+
+    alike = np.where(amap.significant("heading"), scores, 0.0)
+    assert line(alike) == ""  # they agree about every neuron
+    assert line(-scores, "position") == ""  # it was not found
+    assert line(-scores, "speed") == ""  # nobody asks about it
+    reverse = (scores.max() - scores) / 10
+    told = line(reverse)
+    words = re.search(r"second opinion: (.*\)): ", told)[1]
+    assert re.fullmatch(
+        r"the map and an encoding model of heading alone disagree, most of all about \d+ neurons "
+        r"\(rank correlation -\d\.\d\d\)",
+        words,
+    )
+    other = replace(amap, opinions={**amap.opinions, "heading": replace(opinion, encoding=reverse)})
+    named = [item.neuron for item in other.disagreements("heading")]
+    assert f"): {', '.join(named[:5])}" in told
+    page = write_report(tmp_path / "page.html", made.model, other).read_text("utf-8")
+    assert words in page

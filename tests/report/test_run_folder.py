@@ -74,6 +74,8 @@ class TestSettings:
             controls=("speed=speed(x, z)",),
             units="area == 'b' and rate > 30",
             unit_table=str(files / "units.csv"),
+            epochs="x > -5 and speed > 1",
+            label_unit={"position": "cm"},
             bin_size=0.1,
         )
         return Settings(read, {"random_state": 0, "label_kind": {"speed": "continuous"}})
@@ -90,7 +92,11 @@ class TestSettings:
         np.testing.assert_array_equal(first.neural, second.neural)
         assert first.neuron_names == second.neuron_names == ("unit_1", "unit_2", "unit_3")
         assert first.units["area"].tolist() == ["b", "b", "b"]
+        assert (first.labels["position"][:, 0] > -5).all()
+        assert first.epochs.pairs() == second.epochs.pairs()
+        assert len(first.epochs.pairs()) == 3
         assert first.label_info == second.label_info
+        assert first.label_info["position"].unit == "cm"
         for name, values in first.labels.items():
             np.testing.assert_array_equal(values, second.labels[name])
 

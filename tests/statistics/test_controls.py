@@ -143,11 +143,12 @@ def test_where_controls_fail_no_neuron_is_called_and_the_words_say_why():
     assert not found.controls_hold()
     assert not found.significant().any()
     assert "no neuron is called connected" in found.in_words()
-    assert "2 of 4 controls" in found.in_words()
+    assert "2 of 4 surrogate units" in found.in_words()
+    assert "control" not in found.in_words()  # that is a label
     holds = connections([1e-9] * 10, [0.4, 0.3, 0.5, 0.9])
     assert holds.significant().all()
     assert holds.in_words().startswith("10 of 10 neurons are connected to it")
-    assert "0 of 4 controls" in holds.in_words()
+    assert "0 of 4 surrogate units" in holds.in_words()
 
 
 def test_without_controls_there_is_nothing_to_fail():

@@ -31,6 +31,7 @@ from xcebra.training.goodness_of_fit import (
     training_fit,
     with_decoding,
 )
+from xcebra.training.joint_plan import JointPlan
 from xcebra.training.loop import train
 from xcebra.training.plan import Plan
 
@@ -61,56 +62,83 @@ class Fitted:
     goodness_of_fit: dict[str, GoodnessOfFit]
 
 
-def fit_networks(
-    recording: Recording,
-    plan: Plan,
+def train_encoders(
+    recordings: Mapping[str, Recording],
+    joint: JointPlan,
     *,
     device: torch.device,
     progress: bool,
     checkpoint: Path | None = None,
-    callback: Callable[[int, Encoder], None] | None = None,
+    callback: Callable[[int, Mapping[str, Encoder]], None] | None = None,
+) -> tuple[JointPlan, dict[str, Encoder], dict[str, NDArray[np.float64]]]:
+    """Train the encoders of all sessions together.
+
+    Parameters
+    ----------
+    recordings : mapping of str to Recording
+        The sessions by name.
+    joint : JointPlan
+        Everything that was decided before training.
+    device : torch.device
+    progress : bool
+        Whether to display a progress bar.
+    checkpoint : Path, optional
+        File for the state of training.
+    callback : callable, optional
+        Called after every training step with the number of steps taken and the encoders.
+
+    Returns
+    -------
+    joint : JointPlan
+        With the weight of the penalty that was used, if it was searched for.
+    encoders : dict of str to Encoder
+        With the latents of all labels, also in sessions that lack some of them.
+    history : dict of str to ndarray of shape (n_steps,)
+    """
+    encoders = joint.make_encoders(device)
+    by_name = dict(zip(recordings, encoders, strict=True))
+    config = joint.decisions.train
+    with phase("training"):
+        history = train(
+            encoders,
+            joint.samples(encoders, recordings),
+            joint.objectives(),
+            config,
+            device=device,
+            progress=progress,
+            checkpoint=checkpoint,
+            fingerprint="" if checkpoint is None else joint.fingerprint(recordings),
+            callback=None if callback is None else lambda step: callback(step, by_name),
+        )
+    if config.find_weight:
+        # The weight at the end of the search is the weight of this fit.
+        joint = joint.with_penalty_weight(float(history["weight"][-1]))
+    return joint, by_name, history
+
+
+def fit_networks(
+    recording: Recording,
+    plan: Plan,
+    encoder: Encoder,
+    history: dict[str, NDArray[np.float64]],
+    *,
+    progress: bool,
 ) -> Fitted:
-    """Train the encoder, fit the decoders, and judge the fit.
+    """Fit the decoders of a trained encoder, and judge the fit.
 
     Parameters
     ----------
     recording : Recording
     plan : Plan
         Everything that was decided before training.
-    device : torch.device
+    encoder : Encoder
+        The trained encoder of this recording.
+    history : dict of str to ndarray of shape (n_steps,)
+        Losses and penalty at every training step.
     progress : bool
         Whether to display progress bars.
-    checkpoint : Path, optional
-        File for the state of training.
-    callback : callable, optional
-        Called after every training step with the number of steps taken and the encoder.
     """
     decided = plan.decisions
-    encoder = Encoder(
-        plan.inputs,
-        decided.n_latents,
-        limit=decided.recipe.limit,
-        window=decided.window,
-        unit_blocks=decided.unit_blocks,
-        generator=torch.Generator().manual_seed(decided.train.seed),
-    ).to(device)
-    with phase("training"):
-        history = train(
-            encoder,
-            recording,
-            plan.training,
-            plan.objectives(plan.training),
-            decided.train,
-            device=device,
-            progress=progress,
-            checkpoint=checkpoint,
-            fingerprint="" if checkpoint is None else plan.fingerprint(recording),
-            callback=callback,
-        )
-    if decided.train.find_weight:
-        # The weight at the end of the search is the weight of this fit.
-        weight = float(history["weight"][-1])
-        decided = replace(decided, train=replace(decided.train, jacobian_weight=weight))
     learn, stop_by, _ = plan.decoder_epochs()
     with phase("decoder"):
         decoder = fit_decoder(

@@ -95,6 +95,8 @@ def attribute(
             fits = opened_run.model.goodness_of_fit_
             for name in ordered_blocks(amap):
                 typer.echo(_top_neurons(amap, name, fits.get(name)))
+                if line := _disagreement(amap, name, fits.get(name)):
+                    typer.echo(line)
                 if group_by is not None and name not in amap.controls:
                     for line in _group_lines(amap, group_by, name, fits.get(name)):
                         typer.echo(line)
@@ -155,6 +157,20 @@ def _group_lines(
         return []
     groups = amap.by(group_by)
     return [f"  {groups.column} {score.in_words()}" for score in groups.scores[name]]
+
+
+def _disagreement(amap: AttributionMap, name: str, fit: GoodnessOfFit | None) -> str:
+    """Return one line if map and encoding model of a label disagree, as the page says it."""
+    from xcebra.report.agreement import agreement_words, disagree
+    from xcebra.report.questions import doubt
+
+    asked = name not in amap.controls and doubt({} if fit is None else {name: fit}, name) is None
+    if not asked or not disagree(amap, name):
+        return ""
+    neurons = [item.neuron for item in amap.disagreements(name)]
+    names = f": {', '.join(neurons[:_N_SHOWN])}" if neurons else ""
+    more = f" and {len(neurons) - _N_SHOWN} more" if len(neurons) > _N_SHOWN else ""
+    return f"  second opinion: {agreement_words(amap, name)}{names}{more}; xcebra report says more"
 
 
 def _top_neurons(amap: AttributionMap, name: str, fit: GoodnessOfFit | None) -> str:

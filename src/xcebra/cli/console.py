@@ -12,7 +12,7 @@ import typer
 
 from xcebra.caveats import XcebraWarning
 from xcebra.common.errors import InputError, MissingExtraError
-from xcebra.common.progress import lines, logger, watched
+from xcebra.common.progress import choices, lines, logger, watched
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
@@ -29,7 +29,16 @@ _OPTIONS = {
 }
 # Arguments that can be given as options; a message about any other is printed as it is.
 _ARGUMENTS = (
-    *("labels", "label_dims", "label_kind", "time_dims", "neural", "epochs", "circular"),
+    *(
+        "labels",
+        "label_dims",
+        "label_kind",
+        "label_unit",
+        "time_dims",
+        "neural",
+        "epochs",
+        "circular",
+    ),
     *("control", "units", "unit_table", "group_by"),
     *("bin_size", "smooth", "window", "time_offset", "steps", "batch_size", "learning_rate"),
     *("jacobian_weight", "temperature", "objective", "recipe", "device", "out"),
@@ -45,9 +54,9 @@ def without_none(**options: Any) -> dict[str, Any]:
 class one_line_errors:
     """Context manager that prints errors of the user in one line and exits with code 2.
 
-    Errors of the program are raised as they are. Warnings are printed in one line too, and where
-    nobody watches, a line about long work every half minute. After Ctrl-C, a message says how to
-    continue.
+    Errors of the program are raised as they are. Warnings and what was chosen are printed in one
+    line too, and where nobody watches, a line about long work every half minute. After Ctrl-C, a
+    message says how to continue.
 
     Parameters
     ----------
@@ -64,12 +73,15 @@ class one_line_errors:
         warnings.simplefilter("always", XcebraWarning)
         warnings.showwarning = self._show  # type: ignore[assignment]
         self._handler: logging.Handler = logging.NullHandler()
-        if not self._quiet and not watched():
+        if not self._quiet:
             self._handler = logging.StreamHandler()
             self._handler.setFormatter(logging.Formatter("xcebra: %(message)s"))
+        # A progress bar shows long work to those who watch.
+        self._heard = [choices] if watched() else [choices, lines]
         self._level = logger.level
         logger.setLevel(logging.INFO)
-        lines.addHandler(self._handler)
+        for heard in self._heard:
+            heard.addHandler(self._handler)
 
     def __exit__(
         self,
@@ -78,7 +90,8 @@ class one_line_errors:
         trace: TracebackType | None,
     ) -> None:
         self._caught.__exit__(None, None, None)
-        lines.removeHandler(self._handler)
+        for heard in self._heard:
+            heard.removeHandler(self._handler)
         logger.setLevel(self._level)
         if isinstance(error, KeyboardInterrupt):
             typer.echo("stopped; what is finished is kept, the same command goes on", err=True)

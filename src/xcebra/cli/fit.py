@@ -54,7 +54,10 @@ def fit(
     ] = None,
     epochs: Annotated[
         str | None,
-        typer.Option(help="Name of the intervals in the file to use, or a tag of them: wake."),
+        typer.Option(
+            help="Intervals of the file to use, by their name or tag: wake. Or a condition: "
+            '"speed > 5", "wake and speed(x,z) > 5".'
+        ),
     ] = None,
     units: Annotated[
         str | None,
@@ -80,6 +83,12 @@ def fit(
     continuous: Annotated[
         list[str] | None,
         typer.Option(help="Label that is a quantity, neither angle nor classes; may be repeated."),
+    ] = None,
+    label_unit: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Unit of a label, for figures and the page: position=cm; may be repeated."
+        ),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Number of training steps.")] = None,
     batch_size: Annotated[
@@ -142,11 +151,14 @@ def fit(
                 bin_size=bin_size,
                 smooth=smooth,
                 units=units,
+                label_unit=_label_units(label_unit),
                 unit_table=None if unit_table is None else str(unit_table.resolve()),
             ),
         )
         if file is not None:
             source = replace(source, sha256=None)
+        if unit_table is not None:
+            source = replace(source, unit_table_sha256=None)
         parameters = without_none(
             label_dims=_dims_by_label(label_dims, source.labels),
             time_dims=time_dims,
@@ -196,6 +208,19 @@ def _dims_by_label(options: list[str] | None, labels: tuple[str, ...]) -> Any:
             return int(number)
         dims[name] = int(number)
     return dims
+
+
+def _label_units(options: list[str] | None) -> dict[str, str] | None:
+    """Return the unit of each label from ``position=cm``."""
+    if not options:
+        return None
+    units: dict[str, str] = {}
+    for option in options:
+        name, _, unit = option.rpartition("=")
+        if not name.strip() or not unit.strip():
+            raise InputError(f"--label-unit {option!r} must be NAME=UNIT, as in position=cm")
+        units[name.strip()] = unit.strip()
+    return units
 
 
 def _number_or_word(option: str | None) -> float | str | None:

@@ -21,6 +21,8 @@ RecipeName = Literal["xcebra", "paper"]
 ObjectiveName = Literal["contrastive", "regression"]
 Distance = Literal["euclidean", "cosine"]
 TimeOn = Literal["all", "block"]
+TimeBlock = Literal["own", "shared"]
+SessionWeight = Literal["equal", "samples"]
 LabelKind = Literal["continuous", "discrete", "circular"]
 Experiment = Literal[
     "table1",
@@ -49,4 +51,6 @@ UNITS: tuple[Units, ...] = get_args(Units)
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 DISTANCES: tuple[Distance, ...] = get_args(Distance)
 TIME_ON: tuple[TimeOn, ...] = get_args(TimeOn)
+TIME_BLOCKS: tuple[TimeBlock, ...] = get_args(TimeBlock)
+SESSION_WEIGHTS: tuple[SessionWeight, ...] = get_args(SessionWeight)
 LABEL_KINDS: tuple[LabelKind, ...] = get_args(LabelKind)

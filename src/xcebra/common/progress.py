@@ -12,6 +12,8 @@ from typing import Any
 logger = logging.getLogger("xcebra")
 # Lines about work that takes long. A program that wants to see them and nothing else listens to it.
 lines = logging.getLogger("xcebra.progress")
+# Lines about what a user's request has chosen, such as how many units a condition keeps.
+choices = logging.getLogger("xcebra.choices")
 # Without a handler of the program that uses this package, nothing is printed.
 logger.addHandler(logging.NullHandler())
 # Seconds between two lines about the same piece of work in the log.

@@ -123,8 +123,9 @@ def check_varies(label: Label) -> None:
     if len(known) == 0:
         raise InputError(f"label {label.name!r} is missing (NaN) everywhere; leave it out")
     ranges = np.ptp(known, axis=0)
-    # An angle may vary although its cosine, or its sine, does not.
-    if not (ranges.any() if label.kind == "circular" else ranges.all()):
+    # An angle may vary although its cosine, or its sine, does not, and a session need not have every
+    # class that other sessions have.
+    if not (ranges.all() if label.kind == "continuous" else ranges.any()):
         column = int(np.argmin(ranges))
         raise InputError(
             f"label {label.name!r} is constant (column {column} is always {known[0, column]:g}); "

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-import ast
-import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError
+from xcebra.data.conditions import Condition, as_text
 
 UnitTable = Mapping[str, NDArray[Any]]
+
+
+class IndexedUnits(NamedTuple):
+    """A unit table from beside a recording.
+
+    Parameters
+    ----------
+    columns : mapping of str to ndarray of shape (n_rows,)
+    row_names : tuple of str or None
+        Index of a DataFrame; None if there is none, or if it only numbers the rows.
+    """
+
+    columns: UnitTable
+    row_names: tuple[str, ...] | None = None
+
+
 # Columns that name the units, in the order in which they are looked for.
 NAME_COLUMNS = ("unit", "unit_name", "neuron", "neuron_name", "cell", "name", "unit_id", "id")
 
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-# Comparisons that make sense between a text and the number that it spells.
-_EQUALITIES = (ast.Eq, ast.NotEq)
 # Stands for a cell that is neither a number nor a text, and makes its column unusable.
 _NOT_SIMPLE = object()
 _EXAMPLE = "\"area == 'CA1' and rate > 0.5\""
-# Characters of a condition that a message repeats.
-_MOST_CHARACTERS = 100
 
 
 def check_units(units: Any, n_neurons: int | None, problems: list[str]) -> dict[str, NDArray[Any]]:
@@ -175,13 +177,18 @@ def unit_names(units: UnitTable) -> tuple[str, ...]:
     lower = {name.lower(): name for name in units}
     for name in NAME_COLUMNS:
         if name in lower:
-            values = [_as_text(value) for value in units[lower[name]].tolist()]
+            values = [as_text(value) for value in units[lower[name]].tolist()]
             if all(values) and len(set(values)) == len(values):
                 return tuple(values)
     return ()
 
 
-def matched_units(table: UnitTable, neuron_names: Sequence[str], numbered: bool) -> dict[str, Any]:
+def matched_units(
+    table: UnitTable,
+    neuron_names: Sequence[str],
+    numbered: bool,
+    index: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """Bring the rows of a unit table into the order of the neurons.
 
     Parameters
@@ -194,6 +201,9 @@ def matched_units(table: UnitTable, neuron_names: Sequence[str], numbered: bool)
         Whether the names are only the positions of the neurons, because the recording has none.
         A column of names must then hold exactly these numbers; otherwise the rows are in the order
         of the neurons.
+    index : sequence of str of length n_rows, optional
+        Names of the rows beside the columns, as a DataFrame has them. They must be names of
+        neurons, unless a column has these.
 
     Returns
     -------
@@ -207,11 +217,21 @@ def matched_units(table: UnitTable, neuron_names: Sequence[str], numbered: bool)
     n_rows = len(next(iter(table.values()))) if table else 0
     if not numbered or n_rows == len(neuron_names):
         lower = {name.lower(): name for name in table}
-        for column in (lower[name] for name in NAME_COLUMNS if name in lower):
-            row_of = {_as_text(value): i for i, value in enumerate(table[column].tolist())}
+        columns = [table[lower[name]].tolist() for name in NAME_COLUMNS if name in lower]
+        for names in columns if index is None else [*columns, index]:
+            row_of = {as_text(value): i for i, value in enumerate(names)}
             if len(row_of) == n_rows and all(name in row_of for name in neuron_names):
                 rows = [row_of[name] for name in neuron_names]
                 return {name: values[rows] for name, values in table.items()}
+    if index is not None:
+        without = next((name for name in neuron_names if name not in index), neuron_names[0])
+        raise InputError(
+            f"unit_table has the index {list(index[:3])} and others, which are not the names of "
+            f"the {len(neuron_names)} neurons: there is no single row for {without!r}; correct the "
+            "index, or drop it with reset_index(drop=True) if the rows are in the order of the "
+            "neurons",
+            ("unit_table",),
+        )
     if n_rows != len(neuron_names):
         raise InputError(
             f"unit_table has {n_rows} rows, but there are {len(neuron_names)} neurons; give one "
@@ -221,7 +241,7 @@ def matched_units(table: UnitTable, neuron_names: Sequence[str], numbered: bool)
         )
     if not numbered and any(name.lower() in NAME_COLUMNS[:-1] for name in table):
         column = next(name for name in table if name.lower() in NAME_COLUMNS[:-1])
-        known = [_as_text(value) for value in table[column].tolist()]
+        known = [as_text(value) for value in table[column].tolist()]
         missing = next((name for name in neuron_names if name not in known), None)
         if missing is not None:
             raise InputError(
@@ -252,118 +272,20 @@ def select_units(condition: str, units: UnitTable) -> NDArray[np.bool_]:
     ValueError
         If the condition cannot be read, or names a column that does not exist.
     """
-    quoted: list[str] = []
+    parsed = Condition(condition, "units", _EXAMPLE)
 
-    def placeholder(match: re.Match[str]) -> str:
-        quoted.append(match[1])
-        return f"_quoted_{len(quoted) - 1}_"
-
-    text = re.sub(r"`([^`]*)`", placeholder, condition)
-    columns = {**units, **{f"_quoted_{i}_": name for i, name in enumerate(quoted)}}
-    try:
-        tree = ast.parse(text.strip(), mode="eval")
-        chosen = _Condition(condition, units, columns).truth(tree.body)
-    except InputError:
-        raise
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise InputError(
-            f"units={_short(condition)} cannot be read; write a condition such as {_EXAMPLE}",
-            ("units",),
-        ) from None
-    if not chosen.any():
-        raise InputError(
-            f"units={_short(condition)} holds for none of {len(chosen)} units; {_values(units)}",
-            ("units",),
-        )
-    return chosen
-
-
-class _Condition:
-    """Evaluates the parsed form of a condition. Nothing but comparisons is ever executed."""
-
-    def __init__(self, text: str, units: UnitTable, columns: Mapping[str, Any]) -> None:
-        self._text = text
-        self._units = units
-        self._columns = columns
-
-    def truth(self, node: ast.expr) -> NDArray[np.bool_]:
-        if isinstance(node, ast.BoolOp):
-            parts = [self.truth(value) for value in node.values]
-            combine = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-            return np.asarray(combine.reduce(parts))
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return ~self.truth(node.operand)
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            pairs = zip(sides, node.ops, sides[1:], strict=False)
-            parts = [self._compared(left, op, right) for left, op, right in pairs]
-            return np.asarray(np.logical_and.reduce(parts))
-        if isinstance(node, ast.Name):
-            column = self._column(node)
-            if column.dtype.kind == "b":
-                return column
-            raise self._error(f"needs a comparison with {self._name(node)!r}, such as == or >")
-        raise self._error("may only compare columns with numbers and text")
-
-    def _compared(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> NDArray[np.bool_]:
-        if isinstance(op, (ast.In, ast.NotIn)):
-            column = self._side(left, None)
-            if not isinstance(right, (ast.List, ast.Tuple, ast.Set)):
-                raise self._error("needs a list after 'in', such as [1, 2]")
-            within = np.zeros(column.shape, dtype=bool)
-            for item in right.elts:
-                within |= self._result(column, self._side(item, column), operator.eq)
-            return ~within if isinstance(op, ast.NotIn) else within
-        if type(op) not in _COMPARISONS:
-            raise self._error("knows ==, !=, <, <=, >, >= and in")
-        first, second = self._side(left, None), self._side(right, None)
-        if isinstance(op, _EQUALITIES):
-            first, second = self._side(left, second), self._side(right, first)
-        return self._result(first, second, _COMPARISONS[type(op)])
-
-    def _result(self, first: Any, second: Any, compare: Callable[[Any, Any], Any]) -> Any:
-        kinds = {np.asarray(side).dtype.kind in "US" for side in (first, second)}
-        if len(kinds) > 1:
-            raise self._error("compares text with a number; text stands in quotation marks")
-        result = np.asarray(compare(first, second))
-        n_units = len(next(iter(self._units.values())))
-        return np.broadcast_to(result, (n_units,)).astype(bool)
-
-    def _side(self, node: ast.expr, beside: Any) -> Any:
-        """Value of one side. A number ``beside`` text is turned into text."""
-        if isinstance(node, ast.Name):
-            return self._column(node)
-        try:
-            value = ast.literal_eval(node)
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-            value = None
-        if not isinstance(value, (str, int, float, bool)):
-            raise self._error("may only compare columns with numbers and text")
-        is_text = beside is not None and np.asarray(beside).dtype.kind == "U"
-        if is_text and not isinstance(value, str):
-            value = _as_text(value)
-        return np.asarray(value)
-
-    def _column(self, node: ast.Name) -> NDArray[Any]:
-        name = self._name(node)
-        if name not in self._units:
-            near = get_close_matches(name, list(self._units), n=1)
+    def column(name: str) -> NDArray[Any]:
+        if name not in units:
+            near = get_close_matches(name, list(units), n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise self._error(f"names {name!r}, which no unit has; {hint}{_values(self._units)}")
-        return self._units[name]
+            raise parsed.error(f"names {name!r}, which no unit has; {hint}{_values(units)}")
+        return units[name]
 
-    def _name(self, node: ast.Name) -> str:
-        known = self._columns.get(node.id)
-        return known if isinstance(known, str) else node.id
-
-    def _error(self, problem: str) -> InputError:
-        return InputError(f"units={_short(self._text)} {problem}", ("units",))
-
-
-def _short(condition: str) -> str:
-    """A condition for a message, which has one line."""
-    text = repr(condition)
-    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
+    n_units = len(next(iter(units.values()))) if units else 0
+    chosen = parsed.holds(column, n_units)
+    if not chosen.any():
+        raise parsed.error(f"holds for none of {len(chosen)} units; {_values(units)}")
+    return chosen
 
 
 def _values(units: UnitTable) -> str:
@@ -390,10 +312,3 @@ def column_values(column: NDArray[Any], most: int = 4) -> str:
     words = [f"{values[i] or 'missing'}: {counts[i]}" for i in order]
     more = len(values) - len(words)
     return ", ".join(words) + (f" and {more} more" if more > 0 else "")
-
-
-def _as_text(value: Any) -> str:
-    """A value as text; whole floats without their decimal point."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)

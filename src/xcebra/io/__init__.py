@@ -104,6 +104,7 @@ def read(
     smooth: float | None = None,
     circular: Names = (),
     label_kind: Mapping[str, str] | None = None,
+    label_unit: Mapping[str, str] | None = None,
     units: str | Sequence[str] | None = None,
     unit_table: Any = None,
 ) -> Recording:
@@ -134,7 +135,8 @@ def read(
     epochs : str, list of (start, stop), or IntervalSet, optional
         Stretches of time to use, in seconds, or the name of intervals in the source, or a text in
         one of their columns, such as the tag ``"wake"``. If the source has no times, they are in
-        samples.
+        samples. Or a condition on labels and series, such as ``"speed > 5"`` or
+        ``"wake and speed(x, z) > 5"``: each stretch in which it holds is an epoch.
     bin_size : float, optional
         Width of a bin in seconds. It is required for spike times, which are counted. Counts are
         added, and other samples are averaged.
@@ -145,6 +147,9 @@ def read(
         Angles whose unit is in the file, or that jump by a whole turn, are recognised.
     label_kind : mapping of str to {"continuous", "discrete", "circular"}, optional
         The same for any kind. The kinds stay with the recording, and `XCEBRA.fit` uses them.
+    label_unit : mapping of str to str, optional
+        Units of labels that the source does not know, for axes and pages: ``{"position": "cm"}``.
+        An angle in ``"degrees"`` is converted.
     units : str or list of str, optional
         Units to use: their names, or a condition on what is known of them, such as
         ``"location == 'adn' and rate > 0.5"``. ``rate``, in spikes per second, and ``name`` are
@@ -152,7 +157,8 @@ def read(
     unit_table : path, DataFrame or mapping, optional
         Table with one row for each unit and columns such as area or cell type, which is kept in
         ``Recording.units``. Rows are found by the units' names, in a column ``unit``, ``name`` or
-        the like, or else are in the order of the units.
+        the like, or in the index of a DataFrame, or else are in the order of the units. An index
+        that does more than number the rows must hold the units' names.
 
     Returns
     -------
@@ -192,6 +198,7 @@ def read(
             smooth=smooth,
             circular=[circular] if isinstance(circular, str) else list(circular),
             label_kind=label_kind,
+            label_unit=label_unit,
             units=units,
             unit_table=None if unit_table is None else read_unit_table(unit_table),
         )

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import dataclass
 
 import numpy as np
 
-from xcebra.data.labels import MOST_CLASSES, jumps_like_angle
+from xcebra.data.labels import MOST_CLASSES
 from xcebra.io.assemble import neural_names
 from xcebra.io.contents import Contents, Entry, Intervals, Series, Spikes, time_range
 from xcebra.io.label_choice import could_be_label
 
-# Widths of bins, in seconds, that are suggested for spikes. On six real recordings
-# (docs/real_recordings.md), bins of 50 ms or more find all head-direction cells of a mouse, and
-# bins of 200 ms find more place cells than those of 20 ms, because each bin has more spikes. Angles
-# of the head change faster than positions.
-_BIN_FOR_ANGLES, _BIN = 0.05, 0.1
-# Counts in bins shorter than this are averaged into wider ones.
-_SHORT_BIN = 0.04
+# Width of bins, in seconds, that is suggested. In results/studies/bins.md, bins of 50 ms find all
+# head-direction cells of a mouse, of which bins of 20 ms miss some, and on all three tracks they
+# rank and find place cells better than bins of 200 ms do. In the open field, all widths find them.
+_BIN = 0.05
+# No wider bins are suggested for labels that are measured rarely: the widest that were tried there.
+_WIDEST_BIN = 0.2
 # Parts of names of labels that are more often controlled for than asked about.
 _MOVEMENT = ("speed", "velocity")
 # Names of columns that are coordinates of one position.
@@ -64,15 +64,19 @@ def advise(contents: Contents, file: str) -> Advice:
     labels = _labels(contents, names, activity)
     if not labels:
         return Advice("", ("nothing in it could be a label: add behaviour, or learn from time",))
-    (text, is_angle), *others = labels.items()
+    text, *others = labels
     options, reasons = ["--label", text], [_size(contents, activity, text)]
-    width = _bin_size(activity, is_angle)
+    interval = _label_interval(contents, text)
+    width = _bin_size(activity, interval)
     if width is not None:
-        options += ["--bin-size", f"{width:g}"]
-        what = "angles" if is_angle else "behaviour"
-        reasons.append(f"bins of {1000 * width:g} ms are a usual width for {what}")
+        options += ["--bin-size", f"{width:.5g}"]
+        milliseconds = f"bins of {1000 * width:.4g} ms"
+        if _BIN < interval <= _WIDEST_BIN:
+            reasons.append(f"{milliseconds}, because the label is measured every {interval:.3g} s")
+        else:
+            reasons.append(f"{milliseconds} suit heading and running; try half and twice that too")
     added = []
-    for other, _ in others[:2]:
+    for other in others[:2]:
         moves = any(word in other.lower() for word in _MOVEMENT)
         added.append(shlex.join(["--control" if moves else "--label", other]))
     moving = next((other for other in labels if other.startswith("position=")), None)
@@ -85,8 +89,8 @@ def advise(contents: Contents, file: str) -> Advice:
     return Advice(shlex.join(["xcebra", "fit", file, *options, "--out", "run"]), tuple(reasons))
 
 
-def _labels(contents: Contents, activity_names: list[str], activity: Entry) -> dict[str, bool]:
-    """Return labels to suggest, as the command line takes them, and whether they are angles."""
+def _labels(contents: Contents, activity_names: list[str], activity: Entry) -> list[str]:
+    """Return labels to suggest, as the command line takes them."""
     own = {*activity_names, *(name.rpartition("/")[0] for name in activity_names)}
     series = {
         name: entry
@@ -96,12 +100,12 @@ def _labels(contents: Contents, activity_names: list[str], activity: Entry) -> d
         and could_be_label(entry, activity)
         and _varies(entry)
     }
-    labels: dict[str, bool] = {}
+    labels: list[str] = []
     compass = {n: e for n, e in series.items() if e.container == "CompassDirection"}
     if compass:
         # The heading takes all directions; tilt and roll of the head do not.
         widest = max(compass, key=lambda name: _circular_variance(compass[name]))
-        labels[widest if widest.lower() in _USUAL else f"heading={widest}"] = True
+        labels.append(widest if widest.lower() in _USUAL else f"heading={widest}")
     coordinates = {
         n: e
         for n, e in series.items()
@@ -111,17 +115,15 @@ def _labels(contents: Contents, activity_names: list[str], activity: Entry) -> d
         # The animal moves in the plane of the two coordinates that vary most.
         deviation = {name: float(np.nanstd(_values(e))) for name, e in coordinates.items()}
         widest_two = sorted(deviation, key=lambda name: -deviation[name])[:2]
-        labels[f"position={','.join(name for name in coordinates if name in widest_two)}"] = False
+        labels.append(f"position={','.join(name for name in coordinates if name in widest_two)}")
     usual = [name for word in _USUAL for name in series if word in name.lower()]
     grouped = {*compass, *(coordinates if len(coordinates) > 1 else ())}
-    for name in dict.fromkeys([*usual, *series]):
-        if name not in grouped:
-            labels[name] = _jumps(series[name])
+    labels += [name for name in dict.fromkeys([*usual, *series]) if name not in grouped]
     for name, entry in contents.entries.items():
         if isinstance(entry, Intervals):
             for column, values in entry.columns.items():
                 if column != "tags" and 1 < len(np.unique(values)) <= MOST_CLASSES:
-                    labels[f"{name}/{column}"] = False
+                    labels.append(f"{name}/{column}")
     return labels
 
 
@@ -133,15 +135,42 @@ def _grouping(activity: Series | Spikes) -> str:
     return ""
 
 
-def _bin_size(activity: Entry, is_angle: bool) -> float | None:
+def _bin_size(activity: Entry, label_interval: float) -> float | None:
     """Return the width of bins to suggest; None if the samples are wide enough as they are."""
-    width = _BIN_FOR_ANGLES if is_angle else _BIN
+    # In bins that are shorter than the samples of a label, it would only be interpolated.
+    width = min(max(_BIN, label_interval), _WIDEST_BIN)
     if isinstance(activity, Spikes):
         return width
     if isinstance(activity, Series) and activity.times is not None:
+        # Counts stay whole numbers in bins that hold a whole number of samples: the nearest one,
+        # and of two that are equally near, the smaller.
+        interval = _interval(activity)
+        n_samples = math.ceil(width / interval - 0.5 - 1e-6) if interval else 0
         counts = activity.values.dtype.kind in "iu"
-        return width if counts and activity.interval < _SHORT_BIN else None
+        return n_samples * interval if counts and n_samples > 1 else None
     return None
+
+
+def _label_interval(contents: Contents, label: str) -> float:
+    """Return the seconds between samples of a label; 0 if it has no times."""
+    entry = _first_entry(contents, label)
+    return _interval(entry) if isinstance(entry, Series) else 0.0
+
+
+def _interval(series: Series) -> float:
+    """Return the seconds between samples, without rounding errors of times; 0 without times."""
+    if series.times is None or len(series.times) < 2:
+        return 0.0
+    steps = np.diff(series.times)
+    # Times in single precision are exact on average only; pauses are left out.
+    return float(f"{steps[steps <= 1.5 * series.interval].mean():.5g}")
+
+
+def _first_entry(contents: Contents, label: str) -> Entry | None:
+    """Return the entry that a suggested label, or its first column, is."""
+    if label in contents.entries:
+        return contents.entries[label]
+    return contents.entries.get(label.partition("=")[2].split(",")[0])
 
 
 def _size(contents: Contents, activity: Series | Spikes, label: str) -> str:
@@ -151,8 +180,7 @@ def _size(contents: Contents, activity: Series | Spikes, label: str) -> str:
     has_times = isinstance(activity, Spikes) or activity.times is not None
     if not has_times:
         return f"{n} units, {int(stop - start):,} samples"
-    what = label.partition("=")[2] or label
-    first = contents.entries.get(what.split(",")[0])
+    first = _first_entry(contents, label)
     if isinstance(first, Series) and first.times is not None:
         start, stop = max(start, float(first.times[0])), min(stop, float(first.times[-1]))
     return f"{n} units, {(stop - start) / 60:.1f} minutes with the label"
@@ -160,13 +188,6 @@ def _size(contents: Contents, activity: Series | Spikes, label: str) -> str:
 
 def _values(entry: Series) -> np.ndarray:
     return np.asarray(entry.values[...])
-
-
-def _jumps(entry: Series) -> bool:
-    if entry.values.shape[1] != 1 or entry.values.dtype.kind != "f":
-        return False
-    values = _values(entry)
-    return jumps_like_angle(values) or jumps_like_angle(values, 360.0)
 
 
 def _circular_variance(entry: Series) -> float:

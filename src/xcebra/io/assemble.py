@@ -13,7 +13,7 @@ from xcebra.common.checks import number, raise_if
 from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
 from xcebra.data.recording import Recording, overlap_of
-from xcebra.data.units import UnitTable
+from xcebra.data.units import IndexedUnits
 from xcebra.io import clock
 from xcebra.io.angles import with_kind
 from xcebra.io.contents import (
@@ -27,12 +27,14 @@ from xcebra.io.contents import (
     time_range,
 )
 from xcebra.io.epoch_choice import choose_epochs
+from xcebra.io.epoch_condition import epochs_where, is_condition
 from xcebra.io.label_choice import (
     LabelSeries,
     check_kinds,
     choose_labels,
     warn_of_scales,
     with_interval_kind,
+    with_units,
 )
 from xcebra.io.lookup import Names, matching, part, spell
 from xcebra.io.unit_choice import chosen_units
@@ -50,17 +52,18 @@ def assemble(
     smooth: float | None = None,
     circular: Sequence[str] = (),
     label_kind: Mapping[str, str] | None = None,
+    label_unit: Mapping[str, str] | None = None,
     units: Any = None,
-    unit_table: UnitTable | None = None,
+    unit_table: IndexedUnits | None = None,
 ) -> Recording:
     """Make a recording with all labels on the clock of the activity.
 
     Parameters
     ----------
     contents : Contents
-    neural, labels, epochs, bin_size, smooth, circular, label_kind, units, unit_table
+    neural, labels, epochs, bin_size, smooth, circular, label_kind, label_unit, units, unit_table
         As in `xcebra.read`, but ``labels`` holds names of entries and functions of them only, and
-        ``unit_table`` is a mapping.
+        ``unit_table`` was read.
 
     Returns
     -------
@@ -80,6 +83,7 @@ def assemble(
     extra = contents.extra if activity_names == [contents.extra.get("of")] else {}
     activity, chosen = chosen_units(activity, extra, units, unit_table, contents.origin)
     label_series = choose_labels(contents, labels, activity_names, activity)
+    label_series = with_units(label_series, label_unit or {})
     kinds = check_kinds(circular, label_kind or {}, list(label_series))
     label_series = {
         name: with_kind(name, label, kinds.get(name), contents.origin)
@@ -87,7 +91,13 @@ def assemble(
         else with_interval_kind(name, label, kinds.get(name))
         for name, label in label_series.items()
     }
-    within = choose_epochs(contents, epochs)
+    within: Intervals | None
+    if is_condition(contents, epochs, label_series):
+        recorded = _recorded(activity, extra.get("epochs"), bin_size)
+        within = epochs_where(epochs, contents, label_series, activity, recorded)
+        epochs = None  # they are in ``within``, in the unit of the activity's own times
+    else:
+        within = choose_epochs(contents, epochs)
     origin_and_names = f"{contents.origin}: {spell(activity_names)}"
     overlap = 0
     try:
@@ -247,10 +257,20 @@ def _activity(
     if bin_size is None:
         return clock.cut(activity, within) if rows is None else (activity, rows)
     if within is None:
-        rows = rows or clock.stretches(activity, longest=bin_size)
-        support = clock.spans(activity.times, rows, activity.interval)
-        within = _shared(activity, support, labels)
+        within = _shared(activity, _recorded(activity, rows, bin_size), labels)
     return clock.bin_series(activity, within, bin_size)
+
+
+def _recorded(activity: Series | Spikes, epochs: Any, bin_size: float | None) -> Intervals:
+    """Return when the activity was recorded: in seconds, or in samples if it has no times."""
+    if isinstance(activity, Spikes):
+        return activity.recorded
+    n = len(activity.values)
+    if activity.times is None:
+        rows = Epochs.check(epochs, n)
+        return Intervals(rows.starts.astype(float), rows.stops.astype(float))
+    rows = clock.stretches(activity, bin_size or 0.0) if epochs is None else Epochs.check(epochs, n)
+    return clock.spans(activity.times, rows, activity.interval)
 
 
 def _shared(

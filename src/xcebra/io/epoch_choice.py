@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs
-from xcebra.io.contents import Contents, Intervals
+from xcebra.io.contents import Contents, Intervals, Series
 from xcebra.io.lookup import one_line, spell
 
 
@@ -22,7 +22,7 @@ def choose_epochs(contents: Contents, epochs: Any) -> Intervals | None:
     contents : Contents
     epochs : str, list of (start, stop), Intervals, Epochs or None
         A name is that of intervals in the source, or a text in one of their columns, such as a tag
-        or the outcome of trials.
+        or the outcome of trials. Conditions are evaluated by `io.epoch_condition`.
     """
     if epochs is None or isinstance(epochs, (Intervals, Epochs)):
         return epochs if isinstance(epochs, Intervals) else None
@@ -57,32 +57,45 @@ def tags(intervals: Intervals) -> dict[str, NDArray[np.bool_]]:
     return found
 
 
+def find_intervals(contents: Contents, name: str) -> dict[str, Intervals]:
+    """Return the intervals that a name stands for, by the name of the list that they are in.
+
+    These are the intervals of this name, or those that have it as a tag. The result has several
+    elements if several lists have such a tag, and is empty if nothing has this name.
+    """
+    lists = _lists(contents)
+    if name in lists:
+        return {name: lists[name]}
+    chosen = {}
+    for list_name, entry in lists.items():
+        inside = tags(entry).get(name)
+        if inside is not None:
+            columns = {key: values[inside] for key, values in entry.columns.items()}
+            chosen[list_name] = Intervals(entry.starts[inside], entry.stops[inside], columns)
+    return chosen
+
+
+def _lists(contents: Contents) -> dict[str, Intervals]:
+    return {name: entry for name, entry in contents.entries.items() if isinstance(entry, Intervals)}
+
+
 def _named(contents: Contents, name: str) -> Intervals:
     """Return the intervals of this name, or those that have it as a tag."""
-    lists = {n: entry for n, entry in contents.entries.items() if isinstance(entry, Intervals)}
-    if name in lists:
-        return lists[name]
     if name in contents.unread:
         raise InputError(
             f"{contents.origin}: epochs={name!r} cannot be used: {contents.unread[name]}",
             ("epochs",),
         )
-    tagged = {
-        list_name: chosen[name]
-        for list_name, chosen in ((n, tags(entry)) for n, entry in lists.items())
-        if name in chosen
-    }
-    if len(tagged) == 1:
-        list_name, inside = next(iter(tagged.items()))
-        entry = lists[list_name]
-        columns = {key: values[inside] for key, values in entry.columns.items()}
-        return Intervals(entry.starts[inside], entry.stops[inside], columns)
-    if tagged:
+    chosen = find_intervals(contents, name)
+    if len(chosen) == 1:
+        return next(iter(chosen.values()))
+    if chosen:
         raise InputError(
-            f"{contents.origin}: epochs={name!r} is a tag in {spell(tagged)}; name the intervals, "
+            f"{contents.origin}: epochs={name!r} is a tag in {spell(chosen)}; name the intervals, "
             "or give them in seconds",
             ("epochs",),
         )
+    lists = _lists(contents)
     all_tags = sorted({tag for entry in lists.values() for tag in tags(entry)})
     near = get_close_matches(name, [*lists, *all_tags], n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
@@ -92,6 +105,8 @@ def _named(contents: Contents, name: str) -> Intervals:
     if name in contents.entries:
         problem = "is not a list of intervals"
         has = has if lists else "it has none"
+        if isinstance(contents.entries[name], Series):
+            has += f"; a series stands in a condition, such as '{name} > 0'"
     raise InputError(
         f"{contents.origin}: epochs={name!r} {problem}; {hint}{has}",
         ("epochs",),

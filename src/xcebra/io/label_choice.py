@@ -135,6 +135,37 @@ def check_kinds(
     return {**dict.fromkeys(circular, "circular"), **label_kind}
 
 
+def with_units(
+    labels: Mapping[str, LabelSeries], label_unit: Mapping[str, str]
+) -> dict[str, LabelSeries]:
+    """Return labels with the units that the user says, which win over those of the source.
+
+    Parameters
+    ----------
+    labels : mapping of str to Series or IntervalValues
+    label_unit : mapping of str to str
+    """
+    if not isinstance(label_unit, Mapping):
+        raise InputTypeError(
+            f"label_unit must be a mapping from labels to units, got {one_line(label_unit)}; as in "
+            "{'position': 'cm'}",
+            ("label_unit",),
+        )
+    changed = dict(labels)
+    for name, unit in label_unit.items():
+        if name not in labels:
+            raise InputError(
+                f"label_unit names {name!r}, but the labels are {list(labels)}", ("label_unit",)
+            )
+        if not isinstance(unit, str) or not unit.strip():
+            raise InputError(
+                f"label_unit of {name!r} must be a text such as 'cm', got {unit!r}", ("label_unit",)
+            )
+        info = replace(labels[name].info, unit=unit.strip())
+        changed[name] = replace(labels[name], info=info)
+    return changed
+
+
 def with_interval_kind(name: str, label: IntervalValues, said: str | None) -> IntervalValues:
     """Return a column of intervals with its kind.
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from xcebra.common.errors import InputError, MissingExtraError
-from xcebra.data.units import as_column, cells
+from xcebra.data.conditions import as_text
+from xcebra.data.units import IndexedUnits, as_column, cells
 from xcebra.io.contents import Contents
 from xcebra.io.objects import from_frame
 
@@ -32,9 +31,7 @@ def read_csv(path: Path) -> Contents:
             f"{path}: is cut short: its last row has fewer than {frame.shape[1]} fields; write or "
             "download it again"
         )
-    if frame.columns[0] == "Unnamed: 0":
-        frame = frame.set_index("Unnamed: 0")
-    return from_frame(frame, str(path))
+    return from_frame(_with_index(frame), str(path))
 
 
 def read_parquet(path: Path) -> Contents:
@@ -48,7 +45,7 @@ def read_parquet(path: Path) -> Contents:
     return from_frame(_read(path, "read_parquet", "parquet"), str(path))
 
 
-def read_unit_table(source: Any) -> dict[str, NDArray[Any]]:
+def read_unit_table(source: Any) -> IndexedUnits:
     """Read a table with one row per neuron.
 
     Parameters
@@ -58,7 +55,8 @@ def read_unit_table(source: Any) -> dict[str, NDArray[Any]]:
 
     Returns
     -------
-    dict of str to ndarray of shape (n_rows,)
+    IndexedUnits
+        Without an index if this only numbers the rows.
 
     Raises
     ------
@@ -74,7 +72,7 @@ def read_unit_table(source: Any) -> dict[str, NDArray[Any]]:
         reader = {".csv": "read_csv", ".parquet": "read_parquet"}.get(path.suffix.lower())
         if reader is None:
             raise InputError(f"unit_table={where!r} must end in .csv or .parquet", ("unit_table",))
-        source = _read(path, reader, "pandas" if reader == "read_csv" else "parquet")
+        source = _with_index(_read(path, reader, "pandas" if reader == "read_csv" else "parquet"))
     columns = getattr(source, "columns", source)
     if not hasattr(source, "columns") and not isinstance(source, Mapping):
         raise InputError(
@@ -97,7 +95,20 @@ def read_unit_table(source: Any) -> dict[str, NDArray[Any]]:
             f"{sorted(lengths)}",
             ("unit_table",),
         )
-    return table
+    return IndexedUnits(table, _index(source))
+
+
+def _index(source: Any) -> tuple[str, ...] | None:
+    """Return the names of the rows of a DataFrame; None if it only numbers them."""
+    if isinstance(source, Mapping) or not hasattr(source, "index"):
+        return None
+    values = source.index.tolist()
+    return None if values == list(range(len(values))) else tuple(map(as_text, values))
+
+
+def _with_index(frame: Any) -> Any:
+    """Return a table from a file with its index; pandas writes it as a column without a name."""
+    return frame.set_index("Unnamed: 0") if frame.columns[0] == "Unnamed: 0" else frame
 
 
 def _read(path: Path, reader: str, extra: str) -> Any:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError
-from xcebra.data.units import UnitTable, matched_units, select_units, unit_names
+from xcebra.common.progress import choices
+from xcebra.data.units import IndexedUnits, UnitTable, matched_units, select_units, unit_names
 from xcebra.io.contents import Series, Spikes
 from xcebra.io.lookup import one_line, spell
 
@@ -20,7 +21,7 @@ def chosen_units(
     activity: Series | Spikes,
     extra: Mapping[str, Any],
     asked: Any,
-    unit_table: UnitTable | None,
+    unit_table: IndexedUnits | None,
     origin: str,
 ) -> tuple[Series | Spikes, NDArray[np.intp]]:
     """Return the activity of the units that the user asks for, with their table and names.
@@ -38,7 +39,8 @@ def chosen_units(
         names = unit_names(table) or numbers
     if unit_table is not None:
         try:
-            table.update(matched_units(unit_table, names, numbered=names == numbers))
+            columns, index = unit_table
+            table.update(matched_units(columns, names, names == numbers, index))
         except InputError as error:
             raise error.about(f"{origin}:") from None
     if names == numbers:
@@ -49,6 +51,8 @@ def chosen_units(
             indices = _asked_units(asked, names, {**_known_of(activity, names), **table})
         except InputError as error:
             raise error.about(f"{origin}:") from None
+        chosen_by = asked if isinstance(asked, str) else spell(map(str, asked))
+        choices.info("kept %d of %d units: %s", len(indices), n, chosen_by)
     table = {name: values[indices] for name, values in table.items()}
     kept = tuple(names[i] for i in indices)
     if isinstance(activity, Spikes):

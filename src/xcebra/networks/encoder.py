@@ -196,6 +196,11 @@ class Encoder(nn.Module):
         layers.append(UnitBlocks(unit_blocks) if unit_blocks else Bound(limit))
         self.network = nn.Sequential(*layers)
 
+    def share_layers(self, other: Encoder, n_own: int) -> None:
+        """Use the layers of another encoder, except for the first ``n_own``."""
+        own, others = list(self.network)[:n_own], list(other.network)[n_own:]
+        self.network = nn.Sequential(*own, *others)
+
     def samples(self, recording: Activity, times: NDArray[np.int64]) -> Tensor:
         """Read raw activity in the shape that `forward` takes, on the encoder's device.
 

@@ -8,6 +8,7 @@ from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.attribution.groups import Groups
 from xcebra.data.label_info import LabelInfo
 from xcebra.report import numerals
+from xcebra.report.agreement import agreement_words
 from xcebra.report.page import escaped
 from xcebra.report.questions import TIME, asked_blocks, beyond, doubt
 from xcebra.report.tables import group_table
@@ -16,8 +17,6 @@ from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 # Differences of R² that are mentioned, as in the words of `Decoding`.
 _MENTIONED = 0.1
-# Rank correlations of 0.5 and more are commonly called large (Cohen 1988).
-_LARGE = 0.5
 _LASTING = "activity that lasts, beyond the labels,"
 
 
@@ -236,27 +235,17 @@ def _figure(
 
 
 def _checks(fits: Mapping[str, GoodnessOfFit], amap: AttributionMap, name: str) -> str:
-    """Return what the controls and the second opinion say of a label, in one line each."""
+    """Return what surrogate units and the second opinion say of a label, in one line each."""
     lines = []
     tested = amap.connections.get(name)
     if tested is not None and tested.controls is not None and doubt(fits, name) is None:
         lines.append(
-            f"<strong>Controls:</strong> {tested.controls_called()} of {len(tested.controls)} "
-            "units that cannot carry it were called connected."
+            f"<strong>Surrogate units:</strong> {tested.controls_called()} of "
+            f"{len(tested.controls)} units that cannot carry it were called connected."
         )
-    rho = amap.agreement(name)
-    if rho is not None and doubt(fits, name) is None:
-        if rho >= _LARGE:
-            words = "rank the neurons alike"
-        else:
-            words = "agree only in part" if rho > 0 else "disagree"
-        n_neurons = len(amap.disagreements(name))
-        if n_neurons:
-            words += f" and disagree about {n_neurons} neuron{'s' * (n_neurons != 1)}"
-        lines.append(
-            '<strong><a href="#opinion">Second opinion</a>:</strong> the map and an encoding model '
-            f"of {escaped(name)} alone {words} (rank correlation {rho:z.2f})."
-        )
+    words = agreement_words(amap, name)
+    if words and doubt(fits, name) is None:
+        lines.append(f'<strong><a href="#opinion">Second opinion</a>:</strong> {escaped(words)}.')
     items = "".join(f"<li>{line}</li>" for line in lines)
     return f'<ul class="checks">{items}</ul>' if items else ""
 

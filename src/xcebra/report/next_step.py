@@ -48,7 +48,8 @@ def next_step(name: str, fit: GoodnessOfFit, source: Source, recording: Recordin
     if source.epochs is None and recording.time is not None:
         return (
             f"next, try only the time in which {name} matters, such as running or trials: --epochs "
-            "NAME; xcebra inspect lists what the file has"
+            "NAME, or a condition such as --epochs 'speed > 5'; xcebra inspect lists what the file "
+            "has"
         )
     return f"{_last(recording)}; a map of {name} would not be right, whatever the settings"
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from xcebra.attribution.attribution_map import AttributionMap
 from xcebra.report import numerals
+from xcebra.report.agreement import LARGE
 from xcebra.report.page import escaped
 from xcebra.report.questions import doubt
 from xcebra.report.tables import first_neurons
@@ -18,9 +19,6 @@ from xcebra.training.goodness_of_fit import GoodnessOfFit
 # Neurons that are listed as disagreeing. A longer list would not be read, and the table below it
 # has all neurons; not tuned.
 _MOST_LISTED = 8
-# Correlations of 0.5 and more are commonly called large (Cohen 1988). The value only decides which
-# sentence is shown.
-_LARGE = 0.5
 _USUAL_NAMES = {
     "mean_vector_length": "mean vector length",
     "spatial_information": "spatial information (bits per spike)",
@@ -74,7 +72,7 @@ def _agreement(amap: AttributionMap, name: str) -> str:
             "<p>Map and encoding model cannot be compared: there are too few samples or neurons, "
             "or one of the two is the same for all neurons.</p>"
         )
-    if rho >= _LARGE:
+    if rho >= LARGE:
         words = (
             "<strong>Map and encoding model agree.</strong> The neurons with the highest scores "
             "are mostly those whose activity the label alone explains best."

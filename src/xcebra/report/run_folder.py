@@ -16,7 +16,7 @@ import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from logging.handlers import MemoryHandler
 from pathlib import Path
@@ -57,7 +57,7 @@ class Source:
     """The recording of a run and the parts that are used: the arguments of `xcebra.read`.
 
     ``labels`` and ``controls``, the labels that are controlled for, may be written as
-    ``"speed=speed(x, z)"``.
+    ``"speed=speed(x, z)"``. The digests are of the files as they were used.
     """
 
     file: str
@@ -70,6 +70,8 @@ class Source:
     units: str | None = None
     unit_table: str | None = None
     sha256: str | None = None
+    unit_table_sha256: str | None = None
+    label_unit: Mapping[str, str] = field(default_factory=dict)
 
     def read(
         self, label_kind: str | Mapping[str, str] | None
@@ -107,6 +109,7 @@ class Source:
                 bin_size=self.bin_size,
                 smooth=self.smooth,
                 label_kind=kinds,
+                label_unit=self.label_unit,
                 units=self.units,
                 unit_table=self.unit_table,
             )
@@ -400,7 +403,7 @@ def _stopping() -> Iterator[None]:
 
 
 def _with_digest(settings: Settings) -> Settings:
-    """Return settings that include the digest of the recording's file.
+    """Return settings that include the digests of the recording and of its unit table.
 
     Raises
     ------
@@ -410,18 +413,31 @@ def _with_digest(settings: Settings) -> Settings:
     source = settings.recording
     if not source.file:
         raise InputError("there is no recording to fit: name a file")
-    path = Path(source.file)
+    path, digest = _digest(source.file, source.sha256)
+    source = replace(source, file=path, sha256=digest)
+    if source.unit_table is not None:
+        path, digest = _digest(source.unit_table, source.unit_table_sha256, "unit_table")
+        source = replace(source, unit_table=path, unit_table_sha256=digest)
+    return Settings(source, settings.model)
+
+
+def _digest(file: str, expected: str | None, *arguments: str) -> tuple[str, str]:
+    """Return the whole path of a file and its digest, which must be the expected one.
+
+    ``arguments`` are those that name the file, for the error.
+    """
+    path = Path(file)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if source.sha256 not in (None, digest):
+    with path.open("rb") as opened_file:
+        digest = hashlib.file_digest(opened_file, "sha256").hexdigest()
+    if expected not in (None, digest):
         raise InputError(
             f"{path}: has changed since these settings were written; name it on the command line "
-            "to fit it as it is now"
+            "to fit it as it is now",
+            arguments,
         )
-    source = Source(**{**asdict(source), "file": str(path.resolve()), "sha256": digest})
-    return Settings(source, settings.model)
+    return str(path.resolve()), digest
 
 
 def _write_settings(folder: Path, settings: Settings, model: XCEBRA | None = None) -> None:

@@ -309,7 +309,7 @@ def timing(scale: Scale) -> list[Item]:
 
 
 def grid_cells(scale: Scale, data: GridCells) -> list[Item]:
-    """Three trainings on real grid cells and their controls, the figure, and decoding."""
+    """Three trainings on real grid cells and their surrogates, the figure, and decoding."""
     items: list[Item] = [GridPortrait(data, HYBRID), Decoding(data, HYBRID)]
     items += [Fit(data, Training(kind), CELL_SAMPLES) for kind in reversed(TRAININGS)]
     return _all(items, scale)

@@ -116,7 +116,7 @@ def grid_cells(rows: Sequence[Row]) -> dict[str, Figure]:
     ax.imshow(_image(portrait["over_time"]), aspect="auto", cmap="magma", interpolation="nearest")
     first = int(np.sum(portrait["real"]))
     ax.axhline(first - 0.5, color="white", lw=0.8)
-    ax.set_yticks([first / 2, 1.5 * first], ["cells", "controls"], rotation=90, va="center")
+    ax.set_yticks([first / 2, 1.5 * first], ["cells", "surrogates"], rotation=90, va="center")
     ax.set(title="map of position over time (decoder gradient)", xlabel="time", xticks=[])
     for panel, name in enumerate(portrait["z_scores"]):
         _scatter(figure.add_subplot(grid[2, 6 + 3 * panel : 9 + 3 * panel]), portrait, name)
@@ -133,7 +133,7 @@ def _scatter(ax: Axes, portrait: Mapping[str, Any], name: str) -> None:
     real, grid = np.array(portrait["real"]), np.array(portrait["grid_score"])
     score = np.array(portrait["z_scores"][name])
     known = grid > UNKNOWN
-    for chosen, colour, label in ((real, "#2f8f4e", "cells"), (~real, "0.6", "controls")):
+    for chosen, colour, label in ((real, "#2f8f4e", "cells"), (~real, "0.6", "surrogates")):
         selected = chosen & known
         ax.plot(grid[selected], score[selected], ".", color=colour, label=label)
     ax.set(xlabel="grid score", ylabel="score for position (z)")

@@ -118,7 +118,7 @@ def cell_types(rows: Sequence[Row]) -> list[Table]:
 
 
 def grid_cells(rows: Sequence[Row]) -> list[Table]:
-    """auROC of real cells against their controls, by training and method, and decoding."""
+    """auROC of real cells against their surrogates, by training and method, and decoding."""
     fits = [row for row in rows if row["kind"] == "Fit"]
     lines = []
     for name in MAPS:
@@ -137,11 +137,11 @@ def grid_cells(rows: Sequence[Row]) -> list[Table]:
             real, grid = np.array(row["found"]["real"]), np.array(row["found"]["grid_score"])
             known = grid > UNKNOWN
             notes.append(
-                f"{int(real.sum())} cells, each with a control: itself, moved in time. Grid score, "
-                f"median: {np.median(grid[real & known]):.2f}, of controls "
+                f"{int(real.sum())} cells, each with a surrogate: itself, moved in time. Grid "
+                f"score, median: {np.median(grid[real & known]):.2f}, of surrogates "
                 f"{np.median(grid[~real & known]):.2f}."
             )
-    title = "Real grid cells against their controls: auROC of position"
+    title = "Real grid cells against their surrogates: auROC of position"
     return [
         Table(title, ("attribution", *paper.TRAININGS), tuple(lines), tuple(notes)),
         _decoding(rows),

@@ -98,7 +98,7 @@ class CellTypes:
 
 @dataclass(frozen=True)
 class GridPortrait:
-    """One fit to real grid cells and their controls, with the data of its figure."""
+    """One fit to real grid cells and their surrogates, with the data of its figure."""
 
     data: GridCells
     training: Training

@@ -74,9 +74,9 @@ class Cells:
 
 @dataclass(frozen=True)
 class GridCells:
-    """A public recording of grid cells, with a control for each cell.
+    """A public recording of grid cells, with a surrogate for each cell.
 
-    A control is a copy of its cell, circularly shifted in time. It keeps the spikes and their
+    A surrogate is a copy of its cell, circularly shifted in time. It keeps the spikes and their
     rhythm but is unrelated to the position of the rat. Samples are far enough apart (``step``) that
     smoothing does not mix the spikes of neighbouring samples. The recording is identified by the
     digest of the file, not by its path.
@@ -97,7 +97,7 @@ class GridCells:
             object.__setattr__(self, "sha256", self.sha256.lower())
 
     def make(self) -> Recording:
-        """Read the recording and add the controls."""
+        """Read the recording and add the surrogates."""
         rec = grid_cells(
             self.path,
             rat=self.rat,
@@ -109,7 +109,7 @@ class GridCells:
         )
         if 2 * rec.n_neurons < self.n_latents:
             raise InputError(
-                f"{self.path}: {rec.n_neurons} cells and as many controls are too few for "
+                f"{self.path}: {rec.n_neurons} cells and as many surrogates are too few for "
                 f"{self.n_latents} latents; give more modules"
             )
         rng = np.random.default_rng(self.seed)

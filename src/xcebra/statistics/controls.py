@@ -1,5 +1,7 @@
 """Controls: units that cannot be connected to a label, in the place of recorded neurons.
 
+Messages and pages call them surrogate units, because a control is a label there.
+
 In the input of the encoder, a few neurons are replaced by copies of themselves that are shifted in
 time or shuffled. These controls are then tested in the same way as neurons. They contribute to the
 latents exactly as the replaced neurons do. If the test called neurons connected only because their

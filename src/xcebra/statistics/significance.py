@@ -60,7 +60,7 @@ class Connections:
     explained : ndarray of shape (n_neurons,), optional
         Share of the neuron's variance that all blocks together explain on held-out time.
     controls : ndarray of shape (n_controls,), optional
-        P-values of the controls, which are units that cannot be connected.
+        P-values of the surrogate units, which cannot be connected.
     """
 
     share: Array
@@ -73,9 +73,9 @@ class Connections:
     def significant(self, alpha: float = 0.05) -> NDArray[np.bool_]:
         """Neurons that are called connected, at a false discovery rate of ``alpha``.
 
-        This is the procedure of Benjamini and Hochberg, applied to neurons and controls together.
-        If more controls are called connected than chance explains, the test is not valid for this
-        recording and no neuron is called connected.
+        This is the procedure of Benjamini and Hochberg, applied to neurons and surrogate units
+        together. If more surrogate units are called connected than chance explains, the test is
+        not valid for this recording and no neuron is called connected.
 
         Returns
         -------
@@ -85,32 +85,32 @@ class Connections:
         return called & self.controls_hold(alpha)
 
     def controls_called(self, alpha: float = 0.05) -> int:
-        """Number of controls that are called connected."""
+        """Number of surrogate units that are called connected."""
         return int(self._called(alpha)[len(self.p_values) :].sum())
 
     def controls_hold(self, alpha: float = 0.05) -> bool:
-        """Whether the number of controls that are called connected can be explained by chance.
+        """Whether chance explains the number of surrogate units that are called connected.
 
-        The limit is the 95 % quantile of the binomial distribution in which each control is called
+        The limit is the 95 % quantile of the binomial distribution in which each of them is called
         connected with probability ``alpha``.
         """
         n = 0 if self.controls is None else len(self.controls)
         return n == 0 or self.controls_called(alpha) <= int(binom.ppf(0.95, n, alpha))
 
     def in_words(self, alpha: float = 0.05) -> str:
-        """How many neurons are called connected, and how many controls, in one sentence."""
+        """How many neurons are called connected, and how many surrogate units, in one sentence."""
         n, n_called = len(self.p_values), int(self.significant(alpha).sum())
         if self.controls is None:
             return f"{n_called} of {n} neurons are connected to it, beyond what all others explain"
-        carried = f"{self.controls_called(alpha)} of {len(self.controls)} controls"
+        carried = f"{self.controls_called(alpha)} of {len(self.controls)} surrogate units"
         if not self.controls_hold(alpha):
             return (
-                f"no neuron is called connected, because {carried}, units that cannot carry it, "
+                f"no neuron is called connected, because {carried}, which cannot carry it, "
                 "were called connected too: the test does not hold for this recording"
             )
         return (
             f"{n_called} of {n} neurons are connected to it, beyond what all others explain; "
-            f"{carried}, units that cannot carry it, were called connected"
+            f"{carried}, which cannot carry it, were called connected"
         )
 
     def _called(self, alpha: float) -> NDArray[np.bool_]:
@@ -176,7 +176,7 @@ def merge_groups(groups: Sequence[Gains], controls: Gains | None = None) -> Conn
     groups : sequence of Gains
         Gains of the recorded neurons.
     controls : Gains, optional
-        Gains of the controls. They are tested with the same allowance as neurons, but do not
+        Gains of the surrogate units. They are tested with the same allowance as neurons, but do not
         contribute to the estimate of a typical connected neuron from which the allowance follows.
 
     Returns

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -27,12 +28,17 @@ class Objective:
         Chooses the positives.
     weight : float
         Factor of the term in the total loss.
+    within_sessions : bool
+        Whether the negatives of a reference are samples of its own session. Labels mean the same in
+        all sessions, so that their negatives come from all of them. Time does not: with negatives
+        of other sessions, the time block would only learn to tell sessions apart.
     """
 
     name: str
     block: slice
     pairs: Pairs
     weight: float = 1.0
+    within_sessions: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +65,36 @@ class Regression:
     weight: float = 1.0
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SessionSamples:
+    """Where the samples of one session come from.
+
+    The sessions of a joint fit lie one after another on a common line of sample indices. A fit to
+    one recording has one session, which starts at 0.
+
+    Parameters
+    ----------
+    read : callable
+        ``read(times)`` returns the inputs of the session's encoder. The times are indices of the
+        session's own samples.
+    epochs : Epochs
+        Samples to draw from, on the common line.
+    start, stop : int
+        First sample of the session on the common line, and the sample after its last one.
+    batch_size : int
+        Number of references that are drawn from this session, and of negatives.
+    """
+
+    read: Callable[[IntArray], Tensor]
+    epochs: Epochs
+    start: int
+    stop: int
+    batch_size: int
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The rows of a batch that one objective uses.
+    """The rows of a batch on which one objective, or its part in one session, is computed.
 
     Parameters
     ----------
@@ -73,79 +106,150 @@ class Part:
         Negatives, among the rows after the references.
     target : Tensor of shape (n_rows, n_columns), optional
         Targets of a regression.
+    share : float
+        Share of the objective's references that belong to this part.
     """
 
     rows: Tensor | slice
     positives: slice
     negatives: Tensor | slice
     target: Tensor | None = None
+    share: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Samples of one step: references, negatives, then the positives of each objective."""
-
-    rows: Tensor
-    n_references: int
-    parts: list[Part]
-
-
-class Batches:
-    """Draws references and negatives for all objectives, and positives for each of them.
+    """Samples of one step.
 
     Parameters
     ----------
-    read : callable
-        ``read(times)`` returns the inputs of the encoder at these samples.
-    epochs : Epochs
-        Samples to draw from.
+    rows : list of Tensor
+        For each session, the inputs of its encoder. The references come first.
+    n_references : list of int
+        Number of references of each session.
+    order : Tensor or None
+        Indices that sort the embedded rows of all sessions into the common order: the references of
+        all sessions, their negatives, then the positives of each objective. None if the rows are in
+        this order already.
+    parts : list of list of Part
+        For each objective, its parts.
+    """
+
+    rows: list[Tensor]
+    n_references: list[int]
+    order: Tensor | None
+    parts: list[list[Part]]
+
+
+class Batches:
+    """Draws references and negatives of each session, and positives for each objective.
+
+    Parameters
+    ----------
+    sessions : sequence of SessionSamples
     objectives : list of Objective or Regression
-    batch_size : int
-        Number of references, and of negatives.
+        Their indices of samples are those of the common line.
     device : torch.device
     """
 
     def __init__(
         self,
-        read: Callable[[IntArray], Tensor],
-        epochs: Epochs,
+        sessions: Sequence[SessionSamples],
         objectives: list[Objective | Regression],
-        batch_size: int,
         device: torch.device,
     ) -> None:
-        self._read = read
-        self._epochs = epochs
+        self._sessions = sessions
+        self._starts = np.array([session.start for session in sessions])
         self._objectives = objectives
-        self._batch_size = batch_size
         self._device = device
         self._contrastive = any(isinstance(term, Objective) for term in objectives)
 
     def draw(self, rng: np.random.Generator) -> Batch:
         """Draw one batch. The order of the random draws is fixed."""
-        reference = self._epochs.draw(self._batch_size, rng)
-        negative = self._epochs.draw(self._batch_size if self._contrastive else 0, rng)
-        rows = [reference, negative]
+        references, negatives = [], []
+        for session in self._sessions:
+            references.append(session.epochs.draw(session.batch_size, rng))
+            n_negatives = session.batch_size if self._contrastive else 0
+            negatives.append(session.epochs.draw(n_negatives, rng))
+        reference, negative = np.concatenate(references), np.concatenate(negatives)
+        times = [reference, negative]
         start = len(negative)
-        parts = []
+        parts: list[list[Part]] = []
         for objective in self._objectives:
             if isinstance(objective, Regression):
                 known = np.flatnonzero(objective.valid[reference])
                 target = self._tensor(objective.target[reference[known]])
-                parts.append(Part(self._index(known, reference), slice(0), slice(0), target))
+                parts.append([Part(self._index(known, reference), slice(0), slice(0), target)])
                 continue
             positive = objective.pairs.positives(reference, rng)
             paired = np.flatnonzero(positive != NONE)
             usable = np.flatnonzero(objective.pairs.takes_part(negative))
-            parts.append(
-                Part(
-                    self._index(paired, reference),
-                    slice(start, start + len(paired)),
-                    self._index(usable, negative),
-                )
-            )
-            rows.append(positive[paired])
+            if objective.within_sessions and len(self._sessions) > 1:
+                parts.append(self._parts_by_session(paired, usable, start, references, negatives))
+            else:
+                rows, others = self._index(paired, reference), self._pooled(usable, negatives)
+                parts.append([Part(rows, slice(start, start + len(paired)), others)])
+            times.append(positive[paired])
             start += len(paired)
-        return Batch(self._read(np.concatenate(rows)), len(reference), parts)
+        rows, order = self._read(np.concatenate(times))
+        return Batch(rows, [len(own) for own in references], order, parts)
+
+    def _read(self, times: IntArray) -> tuple[list[Tensor], Tensor | None]:
+        """Read the inputs of every session's encoder, and the order of the embedded rows."""
+        if len(self._sessions) == 1:
+            return [self._sessions[0].read(times)], None
+        session = np.searchsorted(self._starts, times, side="right") - 1
+        by_session = np.argsort(session, kind="stable")
+        ends = np.cumsum(np.bincount(session, minlength=len(self._sessions)))
+        members = np.split(by_session, ends[:-1])
+        rows = [
+            samples.read(times[own] - samples.start)
+            for samples, own in zip(self._sessions, members, strict=True)
+        ]
+        order = np.empty_like(by_session)
+        order[by_session] = np.arange(len(times))
+        return rows, torch.from_numpy(order).to(self._device)
+
+    def _pooled(self, usable: IntArray, negatives: list[IntArray]) -> Tensor | slice:
+        """Select negatives of all sessions, as many as a session has on average.
+
+        Every session contributes in proportion to its number of negatives. The number does not grow
+        with the number of sessions, so that the work grows linearly with it.
+        """
+        n_sessions = len(negatives)
+        if n_sessions == 1:
+            return self._index(usable, negatives[0])
+        chosen, first = [], 0
+        for own in negatives:
+            chosen.append(first + np.arange(max(1, round(len(own) / n_sessions))))
+            first += len(own)
+        selected = np.intersect1d(np.concatenate(chosen), usable, assume_unique=True)
+        # A label that few sessions have may have no sample among the selected ones.
+        return torch.from_numpy(selected if len(selected) else usable).to(self._device)
+
+    def _parts_by_session(
+        self,
+        paired: IntArray,
+        usable: IntArray,
+        start: int,
+        references: list[IntArray],
+        negatives: list[IntArray],
+    ) -> list[Part]:
+        """Divide the pairs of an objective by session; negatives are those of the same session."""
+        ends = np.cumsum([len(own) for own in references])
+        negative_ends = np.cumsum([len(own) for own in negatives])
+        # Rows are sorted, so that those of a session are next to each other.
+        cuts = np.concatenate([[0], np.searchsorted(paired, ends)])
+        usable_cuts = np.concatenate([[0], np.searchsorted(usable, negative_ends)])
+        return [
+            Part(
+                torch.from_numpy(paired[a:b]).to(self._device),
+                slice(start + a, start + b),
+                torch.from_numpy(usable[c:d]).to(self._device),
+                share=(b - a) / max(1, len(paired)),
+            )
+            for (a, b), (c, d) in zip(pairwise(cuts.tolist()), pairwise(usable_cuts.tolist()))
+        ]
 
     def _tensor(self, values: NDArray[np.float64]) -> Tensor:
         return torch.from_numpy(values.astype(np.float32)).to(self._device)

@@ -38,14 +38,18 @@ class History:
 
 @dataclass(eq=False)
 class Learner:
-    """An encoder and its optimizer."""
+    """The encoders of all sessions and their optimizer."""
 
-    encoder: Encoder
+    encoders: tuple[Encoder, ...]
     optimizer: torch.optim.Adam
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
         """Return the whole state, with names that begin with the prefix."""
-        tensors = {f"{prefix}encoder/{k}": v for k, v in self.encoder.state_dict().items()}
+        tensors = {
+            f"{prefix}encoder/{i}/{k}": v
+            for i, encoder in enumerate(self.encoders)
+            for k, v in encoder.state_dict().items()
+        }
         for i, moments in self.optimizer.state_dict()["state"].items():
             tensors |= {
                 f"{prefix}optimizer/{i}/{k}": torch.as_tensor(v) for k, v in moments.items()
@@ -54,7 +58,8 @@ class Learner:
 
     def take(self, tensors: Mapping[str, Tensor], prefix: str) -> None:
         """Restore the state from the result of `tensors`."""
-        self.encoder.load_state_dict(under(tensors, f"{prefix}encoder/"))
+        for i, encoder in enumerate(self.encoders):
+            encoder.load_state_dict(under(tensors, f"{prefix}encoder/{i}/"))
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in under(tensors, f"{prefix}optimizer/").items():
             index, moment = name.split("/")

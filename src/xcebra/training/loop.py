@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +18,17 @@ from torch.nn import functional as F
 from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.interrupts import deferred_interrupt
 from xcebra.common.progress import Steps
-from xcebra.data.epochs import Epochs
-from xcebra.data.recording import Recording
 from xcebra.networks.encoder import Encoder
 from xcebra.networks.jacobian import linearise, penalty
 from xcebra.networks.schedules import one_cycle
-from xcebra.training.batches import Batch, Batches, Objective, Part, Regression
+from xcebra.training.batches import (
+    Batch,
+    Batches,
+    Objective,
+    Part,
+    Regression,
+    SessionSamples,
+)
 from xcebra.training.checkpoints import History, Learner, TrainState
 from xcebra.training.infonce import chance_level, infonce
 from xcebra.training.weight_search import searches, weight_at
@@ -75,9 +79,8 @@ class TrainConfig:
 
 
 def train(
-    encoder: Encoder,
-    recording: Recording,
-    epochs: Epochs,
+    encoders: Sequence[Encoder],
+    sessions: Sequence[SessionSamples],
     objectives: list[Objective | Regression],
     config: TrainConfig,
     *,
@@ -85,22 +88,23 @@ def train(
     progress: bool = False,
     checkpoint: Path | None = None,
     fingerprint: str = "",
-    callback: Callable[[int, Encoder], None] | None = None,
+    callback: Callable[[int], None] | None = None,
 ) -> dict[str, NDArray[np.float64]]:
-    """Train the encoder in place and return the history.
+    """Train the encoders of one or several sessions in place and return the history.
 
     Ctrl-C stops training after the current step, with a warning. A second Ctrl-C raises
     `KeyboardInterrupt` at once.
 
     Parameters
     ----------
-    encoder : Encoder
-    recording : Recording
-    epochs : Epochs
+    encoders : sequence of Encoder
+        One for each session. They may share layers.
+    sessions : sequence of SessionSamples
         Samples to train on.
     objectives : list of Objective or Regression
         Terms of the loss.
     config : TrainConfig
+        The batch sizes are those of the sessions.
     device : torch.device
     progress : bool
         Whether to show a progress bar.
@@ -110,16 +114,15 @@ def train(
     fingerprint : str
         Digest of the fit. A checkpoint with another fingerprint is refused.
     callback : callable, optional
-        ``callback(n_steps, encoder)`` is called after every step with the number of steps done.
+        ``callback(n_steps)`` is called after every step with the number of steps done.
 
     Returns
     -------
     dict of str to ndarray of shape (n_steps,)
     """
-    state = new_state(encoder, config)
+    state = new_state(encoders, config)
     first = state.load(checkpoint, fingerprint) if checkpoint and checkpoint.exists() else 0
-    read = partial(encoder.samples, recording)
-    batch = Batches(read, epochs, objectives, config.batch_size, device)
+    batch = Batches(sessions, objectives, device)
     saved = time.monotonic()
     with (
         deferred_interrupt() as interrupted,
@@ -142,7 +145,7 @@ def train(
             state.history.add(**record)
             progress_bar.update()
             if callback is not None:
-                callback(step + 1, encoder)
+                callback(step + 1)
             if progress_bar.n % 10 == 0:
                 progress_bar.describe(_summary(record, objectives))
             if checkpoint and time.monotonic() - saved > _CHECKPOINT_SECONDS:
@@ -154,19 +157,22 @@ def train(
     return state.history.arrays()
 
 
-def new_state(encoder: Encoder, config: TrainConfig) -> TrainState:
+def new_state(encoders: Sequence[Encoder], config: TrainConfig) -> TrainState:
     """Make the state of training before the first step."""
     # The allocator of glibc adapts its thresholds to the largest block that was freed. Allocating
     # and freeing a block of this size makes it reuse the memory of a step for the next step, which
     # saves a tenth of the time of a large step.
     torch.empty(_LARGEST_ADAPTED, dtype=torch.uint8)
+    # Parameters that several encoders share are listed once.
+    parameters = dict.fromkeys(p for encoder in encoders for p in encoder.network.parameters())
     optimizer = torch.optim.AdamW(
-        encoder.network.parameters(),
+        list(parameters),
         lr=config.learning_rate,
         weight_decay=config.weight_decay,
-        fused=encoder.loadings.device.type in ("cpu", "cuda"),
+        fused=encoders[0].loadings.device.type in ("cpu", "cuda"),
     )
-    return TrainState(Learner(encoder, optimizer), np.random.default_rng(config.seed), History())
+    learner = Learner(tuple(encoders), optimizer)
+    return TrainState(learner, np.random.default_rng(config.seed), History())
 
 
 def take_step(
@@ -212,25 +218,21 @@ def _follow(
     rate: float,
 ) -> dict[str, float]:
     """Take a gradient step on a batch; return the losses, the penalty and their total."""
-    encoder, optimizer = learner.encoder, learner.optimizer
+    optimizer = learner.optimizer
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.zero_grad()
-    # The references that the penalty uses are embedded separately, because their Jacobian needs the
-    # input of each layer.
-    n_penalised = min(config.penalty_samples, drawn.n_references) if weight > 0 else 0
-    penalised = linearise(encoder.network, encoder.components(drawn.rows[:n_penalised]))
-    embedded = torch.cat([penalised.output, encoder(drawn.rows[n_penalised:])])
-    reference, others = embedded[: drawn.n_references], embedded[drawn.n_references :]
+    embedded, squared_norm = _embedded(learner.encoders, drawn, config, weight > 0)
+    n_references = sum(drawn.n_references)
+    reference, others = embedded[:n_references], embedded[n_references:]
     total = embedded.new_zeros(())
     record: dict[str, Tensor | float] = {}
-    for objective, part in zip(objectives, drawn.parts, strict=True):
-        loss, chance = _loss(objective, part, reference, others, config)
+    for objective, parts in zip(objectives, drawn.parts, strict=True):
+        loss, chance = _loss_of_parts(objective, parts, reference, others, config)
         total = total + objective.weight * loss
         record[f"loss/{objective.name}"] = math.nan if math.isnan(chance) else loss.detach()
         record[f"chance/{objective.name}"] = chance
-    if weight > 0:
-        squared_norm = penalty(penalised)
+    if squared_norm is not None:
         total = total + weight / config.temperature * squared_norm
         record["penalty"] = squared_norm.detach()
     else:
@@ -239,6 +241,67 @@ def _follow(
     optimizer.step()
     record["total"] = total.detach()
     return {name: float(value) for name, value in record.items()}
+
+
+def _embedded(
+    encoders: Sequence[Encoder], drawn: Batch, config: TrainConfig, penalised: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Embed a batch, and compute the penalty if it is asked for.
+
+    Returns
+    -------
+    embedded : Tensor of shape (n_rows, n_latents)
+        In the common order of the batch.
+    squared_norm : Tensor or None
+        Mean squared norm of the Jacobian, over the references of all sessions.
+    """
+    parts, norms = [], []
+    for encoder, rows, n_references in zip(encoders, drawn.rows, drawn.n_references, strict=True):
+        # The references that the penalty uses are embedded separately, because their Jacobian needs
+        # the input of each layer.
+        n_penalised = min(config.penalty_samples, n_references) if penalised else 0
+        with_jacobian = linearise(encoder.network, encoder.components(rows[:n_penalised]))
+        parts += [with_jacobian.output, encoder(rows[n_penalised:])]
+        if penalised:
+            norms.append(penalty(with_jacobian) * (n_references / sum(drawn.n_references)))
+    # Sessions may differ in their number of time latents, which come last. A latent that is zero
+    # everywhere does not change distances inside a session.
+    widest = max(part.shape[1] for part in parts)
+    embedded = torch.cat([_padded(z, widest) for z in parts])
+    if drawn.order is not None:
+        embedded = embedded[drawn.order]
+    return embedded, sum(norms[1:], norms[0]) if norms else None
+
+
+def _padded(z: Tensor, n_latents: int) -> Tensor:
+    """Append latents that are zero."""
+    return z if z.shape[1] == n_latents else F.pad(z, (0, n_latents - z.shape[1]))
+
+
+def _loss_of_parts(
+    objective: Objective | Regression,
+    parts: Sequence[Part],
+    reference: Tensor,
+    others: Tensor,
+    config: TrainConfig,
+) -> tuple[Tensor, float]:
+    """Mean loss of an objective over its parts, and its mean chance level.
+
+    Parts without samples that can be used are left out.
+    """
+    results = [_loss(objective, part, reference, others, config) for part in parts]
+    if len(parts) == 1:
+        return results[0]
+    known = [
+        (part.share, *result)
+        for part, result in zip(parts, results, strict=True)
+        if not math.isnan(result[1])
+    ]
+    if not known:
+        return results[0]
+    whole = sum(share for share, _, _ in known)
+    loss = torch.stack([share / whole * loss for share, loss, _ in known]).sum()
+    return loss, sum(share / whole * chance for share, _, chance in known)
 
 
 def _loss(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -64,23 +64,8 @@ class Plan:
     held_out: Epochs | None
 
     def objectives(self, epochs: Epochs) -> list[Objective | Regression]:
-        """List the terms of the loss on some of the samples.
-
-        Labels that have no pairs in these samples are left out.
-        """
-        objectives: list[Objective | Regression] = []
-        decided, offset = self.decisions, self.decisions.time_offset
-        for label in self.labels:
-            block = decided.blocks[label.name]
-            if decided.regression:
-                target = _standardised(label, self.training)
-                objectives.append(Regression(label.name, block, target, label.valid))
-            elif _n_pairs(label, epochs, offset) > 0:
-                pairs = _label_pairs(label, epochs, offset, decided.recipe.exclude_self)
-                objectives.append(Objective(label.name, block, pairs))
-        if decided.time_latents is not None:
-            objectives.append(Objective("time", decided.time_latents, TimeOffset(epochs, offset)))
-        return objectives
+        """List the terms of the loss on some of the samples; see `make_objectives`."""
+        return make_objectives(self.decisions, self.labels, self.training, epochs)
 
     def decoder_epochs(self) -> tuple[Epochs, Epochs, Epochs]:
         """Samples to train the decoder on, to stop its training early, and to test it on."""
@@ -115,8 +100,43 @@ class Plan:
         return state.hexdigest()
 
 
+def make_objectives(
+    decided: Decisions, labels: Sequence[Label], training: Epochs, epochs: Epochs
+) -> list[Objective | Regression]:
+    """List the terms of the loss on some of the samples.
+
+    Labels that have no pairs in these samples are left out.
+
+    Parameters
+    ----------
+    decided : Decisions
+    labels : sequence of Label
+    training : Epochs
+        Samples on which the targets of a regression are standardised.
+    epochs : Epochs
+        Samples to make pairs of.
+    """
+    objectives: list[Objective | Regression] = []
+    offset = decided.time_offset
+    for label in labels:
+        block = decided.blocks[label.name]
+        if decided.regression:
+            target = _standardised(label, training)
+            objectives.append(Regression(label.name, block, target, label.valid))
+        elif _n_pairs(label, epochs, offset) > 0:
+            pairs = _label_pairs(label, epochs, offset, decided.recipe.exclude_self)
+            objectives.append(Objective(label.name, block, pairs))
+    if decided.time_latents is not None:
+        pairs = TimeOffset(epochs, offset)
+        objectives.append(Objective("time", decided.time_latents, pairs, within_sessions=True))
+    return objectives
+
+
 def make_plan(
-    recording: Recording, params: Mapping[str, Any], controls: tuple[str, ...] = ()
+    recording: Recording,
+    params: Mapping[str, Any],
+    controls: tuple[str, ...] = (),
+    specs: Mapping[str, LabelSpec] | None = None,
 ) -> Plan:
     """Make the plan of a fit, or raise an error about the input.
 
@@ -127,11 +147,14 @@ def make_plan(
         The estimator's parameters, already checked by `settings.check_parameters`.
     controls : tuple of str
         Labels that are controlled for.
+    specs : mapping of str to LabelSpec, optional
+        Kind, delay and classes of the labels, if they have been decided for several sessions.
     """
     recipe = RECIPES[params["recipe"]]
     whole = recording.epochs
-    known = {name: info.kind for name, info in recording.label_info.items() if info.kind}
-    specs = settings.label_specs(params, list(recording.labels), known)
+    if specs is None:
+        known = {name: info.kind for name, info in recording.label_info.items() if info.kind}
+        specs = settings.label_specs(params, list(recording.labels), known)
     undelayed = [make_label(name, v, specs[name]) for name, v in recording.labels.items()]
     for label in undelayed:
         check_varies(label)

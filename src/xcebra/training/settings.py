@@ -10,7 +10,16 @@ import numpy as np
 
 from xcebra.caveats import ShortRecordingWarning, warn
 from xcebra.common.checks import choice, number, raise_if
-from xcebra.common.choices import DISTANCES, LABEL_KINDS, OBJECTIVES, TIME_ON, Basis, Method
+from xcebra.common.choices import (
+    DISTANCES,
+    LABEL_KINDS,
+    OBJECTIVES,
+    SESSION_WEIGHTS,
+    TIME_BLOCKS,
+    TIME_ON,
+    Basis,
+    Method,
+)
 from xcebra.common.errors import InputError, Problem
 from xcebra.data.epochs import Epochs
 from xcebra.data.labels import Label, LabelSpec
@@ -136,6 +145,8 @@ def check_parameters(params: Mapping[str, Any]) -> None:
     choice(problems, "objective", params["objective"], OBJECTIVES)
     choice(problems, "distance", params["distance"], DISTANCES)
     choice(problems, "time_on", params["time_on"], TIME_ON)
+    choice(problems, "time_block", params["time_block"], TIME_BLOCKS)
+    choice(problems, "session_weight", params["session_weight"], SESSION_WEIGHTS)
     number(problems, "steps", params["steps"], least=1, whole=True)
     number(problems, "batch_size", params["batch_size"], least=2, whole=True)
     number(problems, "learning_rate", params["learning_rate"], least=0, above=True)
