@@ -16,6 +16,7 @@ from studies import (
     inverse,
     neighbours,
     penalty,
+    pooled_groups,
     seeds,
     significance,
     windows,
@@ -35,6 +36,7 @@ STUDIES = {
     "neighbours": neighbours,
     "amount_of_data": amount_of_data,
     "beside_nemos": beside_nemos,
+    "pooled_groups": pooled_groups,
 }
 
 
@@ -52,6 +54,33 @@ def test_a_weight_that_is_found_is_told_beside_the_grid():
     mean = found[1]["auroc"]["inverted gradient as in the paper"][0]
     assert f"{mean:.4f} ± 0.0000" in told
     assert f"Weights found: {found[0]['weight']:.3f} to {found[0]['weight']:.3f}." in told
+
+
+def test_intervals_over_animals_are_counted_where_they_hold_the_truth():
+    items = [
+        pooled_groups.Simulations(n, "areas missing", effect, 100, number=20)
+        for n, effect in ((3, "large"), (6, "few animals carry it"))
+    ]
+    results = [pooled_groups.measure(item) for item in items]
+    assert results[0] == pooled_groups.measure(items[0])
+    counts = results[0]["counts"]["0.5 0.75"]
+    assert 16 <= counts["share"] <= 20
+    assert 16 <= counts["difference"] <= 20
+    text = pooled_groups.answer([row(i, r) for i, r in zip(items, results, strict=True)])
+    held = sum(pair["share"] for pair in results[0]["counts"].values())
+    assert f"| 3 | {100 * held / 120:.1f} (" in text
+    assert "| few animals carry it | " in text
+    assert "Single cells have 20 simulations." in text
+
+
+def test_simulated_shares_have_the_mean_and_the_correlation_that_is_asked_for():
+    uniform = (np.arange(20_000) + 0.5) / 20_000
+    for mean in (0.05, 0.5):
+        shares = pooled_groups._beta(mean, 0.2, uniform, same=True)
+        assert shares.mean() == pytest.approx(mean, rel=1e-3)
+        assert shares.var() / (mean * (1 - mean)) == pytest.approx(0.2, rel=1e-2)
+    shares = pooled_groups._beta(0.05, 0.2, uniform, same=False)
+    assert shares.std() / (0.05 * 0.95) == pytest.approx(np.sqrt(0.2 / 4) * 4, rel=1e-2)
 
 
 def test_an_unrelated_label_is_kept_out_and_its_own_let_in(short_decoders):

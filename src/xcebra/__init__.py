@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from xcebra import caveats, datasets, metrics, plots, report, selection, sweep
     from xcebra.attribution.attribution_map import AttributionMap
     from xcebra.attribution.module import attribute
+    from xcebra.attribution.pooled import PooledMaps, pool
     from xcebra.data.recording import Recording
     from xcebra.estimator import XCEBRA
     from xcebra.io import read, write
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 __all__ = [
     "XCEBRA",
     "AttributionMap",
+    "PooledMaps",
     "Recording",
     "attribute",
     "caveats",
     "datasets",
     "metrics",
     "plots",
+    "pool",
     "read",
     "report",
     "selection",
@@ -34,8 +37,10 @@ __all__ = [
 _HOMES = {
     "XCEBRA": "xcebra.estimator",
     "AttributionMap": "xcebra.attribution.attribution_map",
+    "PooledMaps": "xcebra.attribution.pooled",
     "Recording": "xcebra.data.recording",
     "attribute": "xcebra.attribution.module",
+    "pool": "xcebra.attribution.pooled",
     "read": "xcebra.io",
     "write": "xcebra.io",
 }

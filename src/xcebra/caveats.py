@@ -84,6 +84,10 @@ class DisagreementWarning(XcebraWarning):
     """A map and an encoding model of the label alone rank the neurons in opposite order."""
 
 
+class PoolingWarning(XcebraWarning):
+    """Pooled intervals do not hold for other animals, or sessions were left out of them."""
+
+
 def warn(message: str, category: type[XcebraWarning], *arguments: str) -> None:
     """Issue a warning of a category; ``arguments`` are those that the message advises to change."""
     warnings.warn(category(message, arguments), stacklevel=3)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError, MissingExtraError
+from xcebra.statistics.hierarchical import wilson
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -266,8 +267,4 @@ def _score(
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     """Interval of 95 % of a share, by Wilson's formula."""
-    share = successes / trials
-    centre = share + _Z**2 / (2 * trials)
-    reach = _Z * np.sqrt(share * (1 - share) / trials + _Z**2 / (4 * trials**2))
-    scale = 1 + _Z**2 / trials
-    return max(0.0, float((centre - reach) / scale)), min(1.0, float((centre + reach) / scale))
+    return wilson(successes / trials, trials, _Z)

@@ -1,7 +1,8 @@
 """Plots of maps and fits. Every function draws on ``ax``, or on new axes, and returns the axes.
 
-`neurons`, `groups` and `tuning` are made for talks: fonts of 9 to 11 points, colours that everyone
-can tell apart, and no more lines than needed. `save` writes any figure as PNG, SVG or PDF.
+`neurons`, `groups`, `pooled_groups`, `followed` and `tuning` are made for talks: fonts of 9 to 11
+points, colours that everyone can tell apart, and no more lines than needed. `save` writes any
+figure as PNG, SVG or PDF.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from xcebra.common.errors import InputError, MissingExtraError
 from xcebra.plots.neuron_scores import groups, neurons
+from xcebra.plots.pooled import followed, pooled_groups
 from xcebra.plots.style import save
 from xcebra.plots.tuning_grid import tuning
 from xcebra.training.weight_search import MAY_LOSE
@@ -28,10 +30,12 @@ __all__ = [
     "attribution_map",
     "binned",
     "block_scores",
+    "followed",
     "goodness_of_fit",
     "groups",
     "neurons",
     "penalty_path",
+    "pooled_groups",
     "save",
     "scores_over_time",
     "training_curves",
