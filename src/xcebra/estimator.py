@@ -20,7 +20,7 @@ from xcebra.attribution.connections import block_connections, tested_samples
 from xcebra.attribution.crossed_map import make_crossed_map
 from xcebra.attribution.crossed_source import Source
 from xcebra.attribution.engine import make_map, view_of_model
-from xcebra.attribution.fitting import FITTED, fit_networks, train_encoders
+from xcebra.attribution.fitting import FITTED, Fitted, fit_networks, train_encoders
 from xcebra.attribution.label_axes import (
     fit_mixtures,
     label_axes,
@@ -50,6 +50,8 @@ from xcebra.common.rendering import fit_html
 from xcebra.data.label_selection import chosen_labels, which_labels, with_controls
 from xcebra.data.labels import Label, delayed, make_label
 from xcebra.data.recording import Recording, as_labels
+from xcebra.data.sessions import is_several
+from xcebra.joint_sessions import JointSessions
 from xcebra.io.model_file import plain, read_model, write_model
 from xcebra.metrics import r_squared
 from xcebra.networks.encoder import Encoder, embed
@@ -67,7 +69,7 @@ from xcebra.training.sampling import TimeOffset
 _ROWS_AT_ONCE = 16_384
 
 
-class XCEBRA(TransformerMixin, BaseEstimator):
+class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
     """Identifiable embeddings of neural activity, and attribution maps computed from them.
 
     An argument that is None takes the recipe's value or is chosen from the data. `config_` holds
@@ -274,20 +276,51 @@ class XCEBRA(TransformerMixin, BaseEstimator):
                     f"checkpoint={str(checkpoint)!r}: there is no folder "
                     f"{str(Path(checkpoint).parent)!r}; make it first"
                 )
+        progress = self._shows_progress()
+        path = None if checkpoint is None else Path(checkpoint)
+        if is_several(X):
+            if epochs is not None:
+                raise InputError(
+                    "epochs are those of one recording; give each session its own, in its "
+                    "Recording",
+                    ("epochs",),
+                )
+            self._fit_sessions(
+                X,
+                y,
+                label,
+                control,
+                device=device,
+                progress=progress,
+                checkpoint=path,
+                callback=callback,
+            )
+            return self
         y, label, controls = with_controls(X, y, label, control)
         recording = self._recording(X, y, label, epochs, reset=True)
         with phase("plan"):
             joint = make_joint_plan({"": recording}, params, controls)
-        progress = watched() if self.progress is None else bool(self.progress)
         joint, encoders, history = train_encoders(
             {"": recording},
             joint,
             device=device,
             progress=progress,
-            checkpoint=None if checkpoint is None else Path(checkpoint),
-            callback=None if callback is None else lambda step, by_name: callback(step, by_name[""]),
+            checkpoint=path,
+            callback=None if callback is None else lambda step, nets: callback(step, nets[""]),
         )
         fitted = fit_networks(recording, joint.plans[""], encoders[""], history, progress=progress)
+        self.sessions_: dict[str, XCEBRA] = {}
+        self._take(fitted, recording, params, device)
+        return self
+
+    def _take(
+        self,
+        fitted: Fitted,
+        recording: Recording,
+        params: Mapping[str, Any],
+        device: torch.device,
+    ) -> None:
+        """Set the attributes of a fit to one recording."""
         decided = fitted.decisions
         arguments = {name: plain(value) for name, value in params.items()}
         self.decisions_ = decided
@@ -299,7 +332,12 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         self.label_info_ = dict(recording.label_info)
         for name in FITTED:
             setattr(self, f"{name}_", getattr(fitted, name))
-        return self
+
+    def _shows_progress(self) -> bool:
+        return watched() if self.progress is None else bool(self.progress)
+
+    def _torch_device(self) -> torch.device:
+        return _device(self.device)
 
     def transform(self, X: Any, *, epochs: Iterable[tuple[int, int]] | None = None) -> Any:
         """Embed activity.
@@ -317,6 +355,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             Label blocks first, then the time block.
         """
         check_is_fitted(self)
+        if self.is_joint:
+            return self._transform_sessions(X)
         return embed(self.encoder_, self._recording(X, epochs=epochs))
 
     def inverse_transform(self, Z: Any) -> NDArray[np.float32]:
@@ -332,6 +372,7 @@ class XCEBRA(TransformerMixin, BaseEstimator):
             Expected activity in the units of the recording, not standardised.
         """
         check_is_fitted(self)
+        self._check_single("inverse_transform")
         points = check_array(Z, dtype=np.float32, input_name="Z")
         n_latents = max(block.stop for block in self.blocks_.values())
         if points.shape[1] != n_latents:
@@ -424,6 +465,23 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         AttributionMap
         """
         check_is_fitted(self)
+        if self.is_joint:
+            return self._attribute_sessions(
+                X,
+                y,
+                method=method,
+                aggregate=aggregate,
+                block=block,
+                basis=basis,
+                smooth=smooth,
+                units=units,
+                keep_time=keep_time,
+                every=every,
+                batch_size=batch_size,
+                test=test,
+                refits=refits,
+                controls=controls,
+            )
         recording = self._recording(X, epochs=epochs)
         problems: list[str] = []
         number(problems, "every", every, least=1, whole=True)
@@ -497,6 +555,8 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         float
         """
         check_is_fitted(self)
+        if self.is_joint:
+            return self._score_sessions(X, y)
         recording = self._recording(X, y)
         embedding = embed(self.encoder_, recording)
         if not recording.labels:
@@ -588,6 +648,18 @@ class XCEBRA(TransformerMixin, BaseEstimator):
         )
         names = getattr(self, "feature_names_in_", ()) if reset else self.neuron_names_
         return Recording(checked, as_labels(y), epochs, tuple(names))  # type: ignore[arg-type]
+
+    def _session_recording(self, X: Any, y: Any, labels: list[str]) -> Recording:
+        """Make the recording of one session of a joint fit, with some of its labels."""
+        if isinstance(X, Recording) and y is None:
+            return self._recording(X, label=labels, reset=True)
+        known = as_labels(y)
+        return self._recording(X, {name: known[name] for name in labels}, reset=True)
+
+    def _tested(self, X: Any, y: Any, controls: bool) -> dict[str, Connections]:
+        """Test the connections of a session."""
+        recording = self._recording(X)
+        return self._connections(recording, self._labels(X, y, recording), controls)
 
     def _labels(
         self, X: Any, y: Any, recording: Recording, *, required: bool = True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 
 from xcebra.attribution.label_axes import Readout
 from xcebra.attribution.sparse_basis import Mixture
+from xcebra.common.errors import InputError
 from xcebra.common.tensor_file import read_tensors, under, write_tensors
 from xcebra.data.label_info import NOTHING_KNOWN, infos_from_plain, plain_infos
 from xcebra.data.units import plain_units, units_from_plain
@@ -23,6 +25,8 @@ from xcebra.training.decisions import Decisions
 from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 _KIND = "xcebra-model"
+# Kind of the files that hold one finished session of a joint fit that is still running.
+_PART_KIND = "xcebra-session"
 # Arrays of each label's axes, and arrays and numbers of each mixture, by their names in the file.
 _READOUT = ("weights", "intercept", "spread")
 _MIXTURE = ("weights", "before", "after")
@@ -33,6 +37,131 @@ Model = TypeVar("Model")
 
 def write_model(path: str | os.PathLike[str], model: Any) -> None:
     """Write everything that a fitted estimator has learned, and its settings."""
+    if not model.is_joint:
+        tensors, header = _tensors_and_header(model)
+    else:
+        tensors, header = _joint_tensors_and_header(model)
+    write_tensors(path, _KIND, tensors, header)
+
+
+def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.device) -> Model:
+    """Read a fitted estimator of class ``cls`` from a file.
+
+    Parameters
+    ----------
+    path : path
+    cls : type
+        Class of the estimator, `xcebra.XCEBRA` or a class derived from it.
+    device : torch.device
+        Where the networks are put.
+    """
+    tensors, header = read_tensors(path, _KIND)
+    if "sessions" not in header:
+        return _model(tensors, header, cls, device)
+    return _joint_model(tensors, header, cls, device)
+
+
+@dataclass(eq=False)
+class ModelStore:
+    """Finished sessions of a joint fit, in files beside its checkpoint.
+
+    Parameters
+    ----------
+    checkpoint : Path
+        The checkpoint of the training. The files of the sessions have its name, with a number.
+    fingerprint : str
+        Digest of the fit. Files of other fits are not used.
+    sessions : list of str
+        Names of all sessions.
+    finished : list of str
+        Names of the sessions that `load` has read.
+    """
+
+    checkpoint: Path
+    fingerprint: str
+    sessions: list[str]
+    finished: list[str] = field(default_factory=list)
+
+    def load(self, cls: type[Model], device: torch.device) -> dict[str, Model]:
+        """Read the sessions that are finished."""
+        models = {}
+        for name in self.sessions:
+            path = self._path(name)
+            if not path.is_file():
+                continue
+            try:
+                tensors, header = read_tensors(path, _PART_KIND)
+            except InputError:
+                continue  # The session is fitted again, and the file is replaced.
+            if header["fingerprint"] == self.fingerprint and header["session"] == name:
+                models[name] = _model(tensors, header["model"], cls, device)
+                self.finished.append(name)
+        return models
+
+    def save(self, name: str, model: Any) -> None:
+        """Write the model of a session that is finished."""
+        tensors, header = _tensors_and_header(model)
+        part = {"fingerprint": self.fingerprint, "session": name, "model": header}
+        write_tensors(self._path(name), _PART_KIND, tensors, part)
+
+    def _path(self, name: str) -> Path:
+        number = self.sessions.index(name)
+        return self.checkpoint.with_name(f"{self.checkpoint.stem}-session{number}.safetensors")
+
+
+def remove_checkpoint(checkpoint: Path) -> None:
+    """Remove a checkpoint and the files of finished sessions beside it."""
+    checkpoint.unlink(missing_ok=True)
+    for path in checkpoint.parent.glob(f"{checkpoint.stem}-session*.safetensors"):
+        path.unlink(missing_ok=True)
+
+
+def _joint_tensors_and_header(model: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    tensors = {f"history/{k}": torch.from_numpy(v) for k, v in model.history_.items()}
+    sessions = []
+    for i, (name, session) in enumerate(model.sessions_.items()):
+        own, header = _tensors_and_header(session)
+        # Sessions share their history, but a file has no shared tensors.
+        tensors |= {f"session/{i}/{k}": v.clone() for k, v in own.items()}
+        sessions.append([name, header])
+    if model.shared_ is not None:
+        tensors |= {f"shared/{k}": v for k, v in model.shared_.state_dict().items()}
+    header = {
+        "params": {k: plain(v) for k, v in model.get_params(deep=False).items()},
+        "decisions": model.decisions_.as_plain(),
+        "history": list(model.history_),
+        "sessions": sessions,
+        "is_shared": model.shared_ is not None,
+    }
+    return tensors, header
+
+
+def _joint_model(
+    tensors: Mapping[str, torch.Tensor],
+    header: Mapping[str, Any],
+    cls: type[Model],
+    device: torch.device,
+) -> Model:
+    model: Any = cls(**{**header["params"], "device": str(device)})
+    model.sessions_ = {
+        name: _model(under(tensors, f"session/{i}/"), own, cls, device)
+        for i, (name, own) in enumerate(header["sessions"])
+    }
+    decided = Decisions.from_plain(header["decisions"])
+    model.history_ = {name: tensors[f"history/{name}"].numpy() for name in header["history"]}
+    model.shared_ = None
+    if header["is_shared"]:
+        layers = Encoder.later_layers(
+            decided.n_latents, limit=decided.recipe.limit, unit_blocks=decided.unit_blocks
+        )
+        layers.load_state_dict(under(tensors, "shared/"))
+        model.shared_ = layers.to(device).requires_grad_(False)
+    model._take_joint(decided, header["params"], device)
+    return model  # type: ignore[no-any-return]
+
+
+def _tensors_and_header(model: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Return the tensors and the header of a model of one session."""
     tensors = {f"encoder/{k}": v for k, v in model.encoder_.state_dict().items()}
     tensors |= {f"history/{k}": torch.from_numpy(v) for k, v in model.history_.items()}
     for name, readout in model.readout_.items():
@@ -69,21 +198,16 @@ def write_model(path: str | os.PathLike[str], model: Any) -> None:
         "label_info": plain_infos(model.label_info_),
         "feature_names_in": None if names is None else list(names),
     }
-    write_tensors(path, _KIND, tensors, header)
+    return tensors, header
 
 
-def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.device) -> Model:
-    """Read a fitted estimator of class ``cls`` from a file.
-
-    Parameters
-    ----------
-    path : path
-    cls : type
-        Class of the estimator, `xcebra.XCEBRA` or a class derived from it.
-    device : torch.device
-        Where the networks are put.
-    """
-    tensors, header = read_tensors(path, _KIND)
+def _model(
+    tensors: Mapping[str, torch.Tensor],
+    header: Mapping[str, Any],
+    cls: type[Model],
+    device: torch.device,
+) -> Model:
+    """Make a fitted estimator of one session from its tensors and its header."""
     model: Any = cls(**{**header["params"], "device": str(device)})
     model.config_ = {**header["config"], "device": str(device)}
     if "decisions" in header:
@@ -144,7 +268,7 @@ def read_model(path: str | os.PathLike[str], cls: type[Model], device: torch.dev
     model.n_features_in_ = len(state["mean"])
     if header["feature_names_in"] is not None:
         model.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
-    return model
+    return model  # type: ignore[no-any-return]
 
 
 def _plain_labels(decoder: CrossedDecoder) -> list[list[Any]]:

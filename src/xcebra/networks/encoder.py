@@ -195,12 +195,17 @@ class Encoder(nn.Module):
         self.window = window
         n_trained = trained_latents or n_latents
         widths = [window * inputs.loadings.shape[1], *(per * n_trained for per in WIDTHS)]
-        layers: list[nn.Module] = []
-        for before, after in itertools.pairwise(widths):
-            layers += [linear(before, after, generator), nn.GELU()]
-        layers.append(linear(widths[-1], n_latents, generator))
-        layers.append(UnitBlocks(unit_blocks) if unit_blocks else Bound(limit))
-        self.network = nn.Sequential(*layers)
+        first = [linear(*widths[:2], generator), nn.GELU()]
+        later = _later_layers(widths[1:], n_latents, limit, unit_blocks, generator)
+        self.network = nn.Sequential(*first, *later)
+
+    @staticmethod
+    def later_layers(
+        n_latents: int, *, limit: float, unit_blocks: list[slice] | None = None
+    ) -> nn.Sequential:
+        """Make all layers but the first linear layer and its activation function."""
+        widths = [per * n_latents for per in WIDTHS]
+        return nn.Sequential(*_later_layers(widths, n_latents, limit, unit_blocks, None))
 
     def share_layers(self, other: Encoder, n_own: int) -> None:
         """Use the layers of another encoder, except for the first ``n_own``."""
@@ -266,6 +271,22 @@ class Encoder(nn.Module):
     def forward(self, x: Float[Tensor, "sample ..."]) -> Float[Tensor, "sample latent"]:
         """Embed raw activity."""
         return self.network(self.components(x))
+
+
+def _later_layers(
+    widths: list[int],
+    n_latents: int,
+    limit: float,
+    unit_blocks: list[slice] | None,
+    generator: torch.Generator | None,
+) -> list[nn.Module]:
+    """Make the layers after the first one, whose output has the first of the widths."""
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        layers += [linear(before, after, generator), nn.GELU()]
+    layers.append(linear(widths[-1], n_latents, generator))
+    layers.append(UnitBlocks(unit_blocks) if unit_blocks else Bound(limit))
+    return layers
 
 
 class FixedPoints(nn.Module):

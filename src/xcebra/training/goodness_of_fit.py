@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import combine_pvalues
 from torch import Tensor
 
 from xcebra.common.errors import InputError
@@ -44,6 +45,11 @@ _INFORMATION_SHIFTS = 9
 # not tuned.
 _COLLAPSED = 0.01
 
+
+# Numbers of a decoding that are averaged over sessions.
+_DECODING_NUMBERS = (
+    *("r2", "r2_without_drift", "error", "chance_error", "accuracy", "chance_accuracy"),
+)
 
 Verdict = Literal["yes", "unclear", "no"]
 _VERDICTS: Mapping[bool | None, Verdict] = {True: "yes", None: "unclear", False: "no"}
@@ -244,6 +250,63 @@ def with_decoding(fit: GoodnessOfFit, decoding: Decoding | None) -> GoodnessOfFi
 def is_readable(decoding: Decoding) -> bool:
     """Whether a label is decoded well enough for the verdict "yes"."""
     return decoding.p_value <= LEVEL and decoding.r2_without_drift > 0
+
+
+def over_sessions(fits: Sequence[GoodnessOfFit]) -> GoodnessOfFit:
+    """Combine the goodness of fit of one objective over several sessions.
+
+    Sessions are independent of each other, so that their p-values are combined by Fisher's method.
+    Losses, information and the numbers of the decoding are means over sessions. The verdict follows
+    the same rule as for one session.
+
+    Parameters
+    ----------
+    fits : sequence of GoodnessOfFit
+        One for each session.
+    """
+    if len(fits) == 1:
+        return fits[0]
+    loss_p_value = _combined([fit.loss_p_value for fit in fits])
+    joint = GoodnessOfFit(
+        loss=_mean([fit.loss for fit in fits]),
+        chance=_mean([fit.chance for fit in fits]),
+        learned=None if loss_p_value is None else loss_p_value <= LEVEL,
+        p_value=loss_p_value,
+        shifted=_mean_known([fit.shifted for fit in fits]),
+        information=_mean_known([fit.information for fit in fits]),
+        collapsed=max((fit.collapsed for fit in fits if fit.collapsed is not None), default=None),
+        loss_p_value=loss_p_value,
+    )
+    decodings = [fit.decoding for fit in fits if fit.decoding is not None]
+    if not decodings:
+        return joint
+    p_value = _combined([decoding.p_value for decoding in decodings])
+    decoding = replace(
+        decodings[0],
+        **{
+            name: _mean_known([getattr(decoding, name) for decoding in decodings])
+            for name in _DECODING_NUMBERS
+        },
+        p_value=1.0 if p_value is None else p_value,
+        nulls=(),
+    )
+    return with_decoding(joint, decoding)
+
+
+def _combined(p_values: Sequence[float | None]) -> float | None:
+    """Combine p-values of independent sessions by Fisher's method; None if there are none."""
+    known = [p_value for p_value in p_values if p_value is not None]
+    return float(combine_pvalues(known).pvalue) if known else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    finite = [value for value in values if math.isfinite(value)]
+    return float(np.mean(finite)) if finite else math.nan
+
+
+def _mean_known(values: Sequence[float | None]) -> Any:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def n_collapsed(embedding: Tensor, config: TrainConfig) -> int:

@@ -204,6 +204,49 @@ def make_joint_plan(
     )
 
 
+def make_session_plan(
+    name: str,
+    recording: Recording,
+    params: Mapping[str, Any],
+    decided: Decisions,
+    *,
+    shared: bool,
+) -> Plan:
+    """Make the plan of a session that is added to a joint fit, or raise an error.
+
+    Parameters
+    ----------
+    name : str
+        Name of the session.
+    recording : Recording
+        The session, with only the labels that are used.
+    params : mapping
+        The estimator's parameters.
+    decided : Decisions
+        The settings of the joint fit.
+    shared : bool
+        Whether the sessions share layers, and therefore the number of time latents.
+    """
+    with _about_session(name):
+        for label, values in recording.labels.items():
+            n_columns = make_label(label, values, decided.labels[label]).points.shape[1]
+            n_known = len(decided.labels[label].classes or ()) or n_columns
+            if n_columns != n_known:
+                raise InputError(f"label {label!r} has {n_columns} columns, not {n_known}")
+        chosen = {
+            **_session_params(params, recording),
+            "label_dims": {
+                label: _width(decided.blocks[label]) for label in recording.labels
+            },
+            "time_offset": max(decided.time_offset, 1 + recording.overlap),
+            "temperature": decided.train.temperature,
+            "window": None if params["window"] is None else params["window"],
+            "time_dims": _width(decided.blocks.get("time")) if shared else params["time_dims"],
+            "random_state": decided.train.seed,
+        }
+        return make_plan(recording, chosen, _of(decided.controls, recording), decided.labels)
+
+
 def _in_common(
     recordings: Mapping[str, Recording],
     params: Mapping[str, Any],
