@@ -19,7 +19,7 @@ import torch
 import xcebra
 from xcebra.common.choices import RecipeName
 from xcebra.networks.encoder import Encoder, Inputs
-from xcebra.training.batches import Batches
+from xcebra.training.batches import Batches, SessionSamples
 from xcebra.training.kernels import fused
 from xcebra.training.loop import new_state, take_step
 from xcebra.training.plan import make_plan
@@ -39,10 +39,17 @@ def paper_scale_step(
         limit=plan.decisions.recipe.limit,
         generator=torch.Generator().manual_seed(0),
     )
-    state = new_state(encoder, plan.decisions.train)
+    state = new_state([encoder], plan.decisions.train)
     objectives = plan.objectives(plan.training)
-    read = partial(encoder.samples, recording)
-    batches = Batches(read, plan.training, objectives, batch_size, torch.device("cpu"))
+    samples = SessionSamples(
+        read=partial(encoder.samples, recording),
+        epochs=plan.training,
+        start=0,
+        stop=recording.n_times,
+        n_references=batch_size,
+        n_negatives=batch_size,
+    )
+    batches = Batches([samples], objectives, torch.device("cpu"))
     last = plan.decisions.train.steps - 1
     return lambda: take_step(state, batches, objectives, plan.decisions.train, last)
 

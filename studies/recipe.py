@@ -95,7 +95,7 @@ def averaged(share: float) -> Callable[[Any], Any]:
                 mean.update(n=0)
             record = take_step(state, batch, objectives, config, step)
             if step >= (1 - share) * config.steps:
-                weights = state.learner.encoder.network.state_dict()
+                weights = state.learner.encoders[0].network.state_dict()
                 mean["n"] += 1
                 if mean["n"] == 1:
                     mean["weights"] = copy.deepcopy(weights)
@@ -103,7 +103,7 @@ def averaged(share: float) -> Callable[[Any], Any]:
                     for name, value in mean["weights"].items():
                         value.lerp_(weights[name], 1 / mean["n"])
             if step + 1 == config.steps:
-                state.learner.encoder.network.load_state_dict(mean["weights"])
+                state.learner.encoders[0].network.load_state_dict(mean["weights"])
             return record
 
         return stepped
@@ -115,9 +115,9 @@ def optimised(make: Callable[[Any, float], torch.optim.Optimizer]) -> Callable[[
     """Train with another optimiser."""
 
     def wrap(new_state: Any) -> Any:
-        def new_state_with_optimizer(net: Any, config: Any) -> Any:
-            state = new_state(net, config)
-            state.learner.optimizer = make(net.network.parameters(), config.learning_rate)
+        def new_state_with_optimizer(nets: Any, config: Any) -> Any:
+            state = new_state(nets, config)
+            state.learner.optimizer = make(nets[0].network.parameters(), config.learning_rate)
             return state
 
         return new_state_with_optimizer

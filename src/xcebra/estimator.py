@@ -51,8 +51,8 @@ from xcebra.data.label_selection import chosen_labels, which_labels, with_contro
 from xcebra.data.labels import Label, delayed, make_label
 from xcebra.data.recording import Recording, as_labels
 from xcebra.data.sessions import is_several
-from xcebra.joint_sessions import JointSessions
 from xcebra.io.model_file import plain, read_model, write_model
+from xcebra.joint_sessions import JointSessions
 from xcebra.metrics import r_squared
 from xcebra.networks.encoder import Encoder, embed
 from xcebra.statistics.second_opinion import opposed, second_opinions
@@ -401,7 +401,7 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         test: bool = False,
         refits: int = 0,
         controls: bool = True,
-    ) -> AttributionMap:
+    ) -> Any:
         """Compute the attribution map of the samples in X.
 
         Parameters

@@ -14,26 +14,26 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from xcebra.attribution.fitting import train_encoders
+from xcebra.attribution.fitting import fit_networks, train_encoders
 from xcebra.attribution.joint_fitting import (
     Anchors,
     fit_each_session,
     shared_layers,
     train_new_session,
 )
-from xcebra.attribution.fitting import fit_networks
 from xcebra.attribution.pooled import PooledMaps, pool
 from xcebra.caveats import XcebraWarning
 from xcebra.common.errors import InputError
 from xcebra.common.progress import phase
-from xcebra.data.recording import Recording
+from xcebra.data.label_info import LabelInfo
+from xcebra.data.recording import Recording, as_labels
 from xcebra.data.sessions import (
     chosen_by_session,
     is_several,
     labels_by_session,
     named_sessions,
 )
-from xcebra.io.model_file import ModelStore
+from xcebra.io.model_file import ModelStore, plain
 from xcebra.statistics.significance import merged
 from xcebra.training.decisions import Decisions
 from xcebra.training.goodness_of_fit import GoodnessOfFit, over_sessions
@@ -55,6 +55,7 @@ class JointSessions:
         shared_: nn.Sequential | None
         decisions_: Decisions
         goodness_of_fit_: dict[str, GoodnessOfFit]
+        label_info_: dict[str, LabelInfo]
         get_params: Callable[..., dict[str, Any]]
 
     @property
@@ -105,7 +106,7 @@ class JointSessions:
                 ("y",),
             )
         chosen, _ = chosen_by_session(data, own_y, present, list(decided.controls) or None)
-        model: XCEBRA = clone(self)  # type: ignore[type-var]
+        model: XCEBRA = clone(self)
         recording = model._session_recording(X, y, chosen[str(name)])
         with phase("plan"):
             plan = make_session_plan(
@@ -147,7 +148,7 @@ class JointSessions:
         own_y = labels_by_session(data, y)
         chosen, controls = chosen_by_session(data, own_y, label, control)
         params = self.get_params(deep=False)
-        models: dict[str, XCEBRA] = {n: clone(self) for n in data}  # type: ignore[type-var]
+        models: dict[str, XCEBRA] = {n: clone(self) for n in data}
         recordings = {}
         for name in data:
             try:
@@ -169,7 +170,7 @@ class JointSessions:
         store = None
         if checkpoint is not None:
             store = ModelStore(checkpoint, joint.fingerprint(recordings), list(recordings))
-            models |= store.load(type(self), device)
+            models |= store.load(self._own_class(), device)
         done = set() if store is None else set(store.finished)
         for name, fitted in fit_each_session(
             recordings,
@@ -195,7 +196,7 @@ class JointSessions:
         self.config_ = {**_plain(params), **decided.settings(), "device": str(device)}
         self.blocks_ = dict(decided.blocks)
         self.controls_ = decided.controls
-        infos: dict[str, Any] = {}
+        infos: dict[str, LabelInfo] = {}
         for session in self.sessions_.values():
             infos = {**session.label_info_, **infos}
         self.label_info_ = infos
@@ -284,13 +285,17 @@ class JointSessions:
         label = [name for name in decided.labels if name not in decided.controls]
         seeds = np.random.default_rng(decided.train.seed).integers(2**31, size=refits)
         for seed in seeds.tolist():
-            model: XCEBRA = clone(self)  # type: ignore[type-var]
+            model: XCEBRA = clone(self)
             with warnings.catch_warnings():
                 # The first fit has already given the warnings about these data.
                 warnings.simplefilter("ignore", XcebraWarning)
                 model.set_params(random_state=seed)
                 model.fit(X, y, label=label, control=list(decided.controls) or None)
             yield model
+
+    def _own_class(self) -> type[XCEBRA]:
+        own: Any = type(self)
+        return own
 
     def _check_joint(self, method: str) -> None:
         if not self.is_joint:
@@ -307,20 +312,14 @@ class JointSessions:
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    from xcebra.io.model_file import plain
-
     return {name: plain(value) for name, value in params.items()}
 
 
 def _label_names(X: Any, y: Any) -> list[str]:
-    from xcebra.data.recording import as_labels
-
     return list(X.labels) if isinstance(X, Recording) and y is None else list(as_labels(y))
 
 
-def _joint_goodness(
-    decided: Decisions, sessions: Mapping[str, XCEBRA]
-) -> dict[str, GoodnessOfFit]:
+def _joint_goodness(decided: Decisions, sessions: Mapping[str, XCEBRA]) -> dict[str, GoodnessOfFit]:
     """Goodness of fit of every block over all sessions that have it."""
     fits = [model.goodness_of_fit_ for model in sessions.values()]
     return {

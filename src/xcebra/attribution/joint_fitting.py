@@ -72,7 +72,7 @@ def fit_each_session(
 
 
 def session_plan(joint: JointPlan, name: str, encoder: Encoder) -> Plan:
-    """Return the plan of a session, with the number of latents that its encoder was trained with."""
+    """Return the plan of a session, with the number of latents during training."""
     plan = joint.plans[name]
     last: Any = encoder.network[-2]
     if last.out_features == plan.decisions.n_latents:
@@ -216,7 +216,9 @@ def train_new_session(
         np.concatenate([plan.training.stops, first + 1]),
     )
     own_labels = {label.name: label for label in plan.labels}
-    labels = tuple(_continued(anchor, own_labels.get(anchor.name), n_times) for anchor in anchors.labels)
+    labels = tuple(
+        _continued(anchor, own_labels.get(anchor.name), n_times) for anchor in anchors.labels
+    )
     points = anchors.embedding.to(device)
     n = settings.train.batch_size
     samples = [

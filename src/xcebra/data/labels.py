@@ -123,7 +123,7 @@ def check_varies(label: Label) -> None:
     if len(known) == 0:
         raise InputError(f"label {label.name!r} is missing (NaN) everywhere; leave it out")
     ranges = np.ptp(known, axis=0)
-    # An angle may vary although its cosine, or its sine, does not, and a session need not have every
+    # An angle may vary although its cosine, or its sine, does not. One session need not have every
     # class that other sessions have.
     if not (ranges.all() if label.kind == "continuous" else ranges.any()):
         column = int(np.argmin(ranges))

@@ -157,7 +157,7 @@ def _joint_model(
         layers.load_state_dict(under(tensors, "shared/"))
         model.shared_ = layers.to(device).requires_grad_(False)
     model._take_joint(decided, header["params"], device)
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 def _tensors_and_header(model: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -268,7 +268,7 @@ def _model(
     model.n_features_in_ = len(state["mean"])
     if header["feature_names_in"] is not None:
         model.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 def _plain_labels(decoder: CrossedDecoder) -> list[list[Any]]:

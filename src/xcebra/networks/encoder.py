@@ -195,7 +195,7 @@ class Encoder(nn.Module):
         self.window = window
         n_trained = trained_latents or n_latents
         widths = [window * inputs.loadings.shape[1], *(per * n_trained for per in WIDTHS)]
-        first = [linear(*widths[:2], generator), nn.GELU()]
+        first = [linear(widths[0], widths[1], generator), nn.GELU()]
         later = _later_layers(widths[1:], n_latents, limit, unit_blocks, generator)
         self.network = nn.Sequential(*first, *later)
 
@@ -223,13 +223,14 @@ class Encoder(nn.Module):
             Blocks of the copy that are scaled to unit length.
         """
         copied = copy.deepcopy(self)
-        *layers, last, bound = copied.network
+        layers: list[Any] = list(copied.network)
+        *earlier, last, bound = layers
         chosen = nn.utils.skip_init(nn.Linear, last.in_features, len(latents))
         with torch.no_grad():
             chosen.weight.copy_(last.weight[latents])
             chosen.bias.copy_(last.bias[latents])
         end = UnitBlocks(unit_blocks) if unit_blocks else bound
-        copied.network = nn.Sequential(*layers, chosen.to(self.loadings.device), end)
+        copied.network = nn.Sequential(*earlier, chosen.to(self.loadings.device), end)
         return copied
 
     def samples(self, recording: Activity, times: NDArray[np.int64]) -> Tensor:

@@ -192,8 +192,8 @@ class Batches:
                 parts.append([Part(rows, slice(start, start + len(paired)), others)])
             times.append(positive[paired])
             start += len(paired)
-        rows, order = self._read(np.concatenate(times))
-        return Batch(rows, [len(own) for own in references], order, parts)
+        inputs, order = self._read(np.concatenate(times))
+        return Batch(inputs, [len(own) for own in references], order, parts)
 
     def _read(self, times: IntArray) -> tuple[list[Tensor], Tensor | None]:
         """Read the inputs of every session's encoder, and the order of the embedded rows."""
@@ -249,7 +249,9 @@ class Batches:
                 torch.from_numpy(usable[c:d]).to(self._device),
                 share=(b - a) / max(1, len(paired)),
             )
-            for (a, b), (c, d) in zip(pairwise(cuts.tolist()), pairwise(usable_cuts.tolist()))
+            for (a, b), (c, d) in zip(
+                pairwise(cuts.tolist()), pairwise(usable_cuts.tolist()), strict=True
+            )
         ]
 
     def _tensor(self, values: NDArray[np.float64]) -> Tensor:

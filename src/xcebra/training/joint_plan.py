@@ -158,9 +158,9 @@ def make_joint_plan(
 ) -> JointPlan:
     """Make the plan of a joint fit, or raise an error about the input.
 
-    A time offset and a temperature that are chosen from the data are the same for all sessions: the
-    median of the offsets that suit single sessions, and the geometric mean of the temperatures. With
-    a shared time block, all sessions have as many time latents as the one that needs most of them.
+    If they are chosen from the data, time offset and temperature are the same for all sessions: the
+    median of the offsets that suit single sessions, and the geometric mean of their temperatures.
+    With a shared time block, all sessions have as many time latents as the one that needs most.
 
     Parameters
     ----------
@@ -235,9 +235,7 @@ def make_session_plan(
                 raise InputError(f"label {label!r} has {n_columns} columns, not {n_known}")
         chosen = {
             **_session_params(params, recording),
-            "label_dims": {
-                label: _width(decided.blocks[label]) for label in recording.labels
-            },
+            "label_dims": {label: _width(decided.blocks[label]) for label in recording.labels},
             "time_offset": max(decided.time_offset, 1 + recording.overlap),
             "temperature": decided.train.temperature,
             "window": None if params["window"] is None else params["window"],
