@@ -56,7 +56,8 @@ def attribute(
     with one_line_errors(quiet):
         from xcebra.attribution.groups import group_names
         from xcebra.report.questions import ordered_blocks
-        from xcebra.report.run_folder import MAP, Run, logged
+        from xcebra.report.run_folder import MAP, Run
+        from xcebra.report.run_log import logged
 
         path = out or run / MAP
         if path.suffix != ".nc":
