@@ -30,6 +30,7 @@ from xcebra.report.run_settings import (
     with_digest,
     write_settings,
 )
+from xcebra.report.session_settings import load_settings
 
 RECORDING, MODEL, CHECKPOINT, MAP, REPORT = (
     "recording.npz",
@@ -124,9 +125,7 @@ def is_begun(folder: Path, table: Mapping[str, Any]) -> bool:
                 ("out",),
             )
         return False
-    tables = settings_tables(folder)
-    before = {**tables, **Settings.from_tables(folder / SETTINGS, tables).as_table()}
-    changed = _differences(before, table)
+    changed = _differences(load_settings(folder).as_table(), table)
     if changed:
         raise InputError(
             f"out={str(folder)!r} holds a run with other settings ({', '.join(changed)}); name "

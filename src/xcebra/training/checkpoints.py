@@ -45,8 +45,10 @@ class Learner:
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
         """Return the whole state, with names that begin with the prefix."""
+        # Sessions may share layers, but a file has no shared tensors.
+        several = len(self.encoders) > 1
         tensors = {
-            f"{prefix}encoder/{i}/{k}": v
+            f"{prefix}encoder/{i}/{k}": v.clone() if several else v
             for i, encoder in enumerate(self.encoders)
             for k, v in encoder.state_dict().items()
         }
