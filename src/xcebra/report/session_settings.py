@@ -301,6 +301,9 @@ def _named(sessions: list[Session]) -> tuple[Session, ...]:
     paths = {index: Path(s.file) for index, s in enumerate(sessions) if not s.name}
     stems = Counter(path.stem for path in paths.values())
     stems.update(s.name for s in sessions if s.name)
+    twice = [file for file, n in Counter(p.resolve() for p in paths.values()).items() if n > 1]
+    if twice:
+        raise InputError(f"the file {str(twice[0])!r} is named twice; name it once")
     for index, path in paths.items():
         name = path.stem
         if stems[name] > 1:
