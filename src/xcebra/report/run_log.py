@@ -79,5 +79,3 @@ def stopping() -> Iterator[None]:
             yield
         except InterruptedFitWarning:
             raise KeyboardInterrupt from None
-
-

@@ -272,7 +272,9 @@ def _fit_separately(
         for category, text, arguments in row["found"]["notes"]:
             warn(f"session {item.name!r}: {text}", getattr(caveats, category), *arguments)
     failures = [
-        InputError(f"session {item.name!r}: {row['found']['error'][0]}", tuple(row["found"]["error"][1]))
+        InputError(
+            f"session {item.name!r}: {row['found']['error'][0]}", tuple(row["found"]["error"][1])
+        )
         for item, row in zip(items, results, strict=True)
         if row["found"]["error"] is not None
     ]

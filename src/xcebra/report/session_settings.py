@@ -163,9 +163,7 @@ class SessionSettings:
                     f"sessions {first.name!r} and {second.name!r} are the same recording; leave "
                     "one of them out, or give them different units or epochs"
                 )
-        return replace(
-            self, recording=files_with_digests(self.recording), sessions=tuple(sessions)
-        )
+        return replace(self, recording=files_with_digests(self.recording), sessions=tuple(sessions))
 
     def as_table(self) -> dict[str, Any]:
         """Return plain values, without settings that are not set."""
