@@ -31,6 +31,7 @@ def document(
     sections: Mapping[str, tuple[str, str]],
     scripts: Sequence[str],
     *,
+    below: str = "",
     numbers: Mapping[str, Any] | None = None,
     after: str = "",
 ) -> str:
@@ -43,6 +44,8 @@ def document(
         For each section, by its identifier, its heading and its content, as HTML.
     scripts : sequence of str
         Parts of the script, in the order in which they are joined.
+    below : str
+        A line below the title.
     numbers : mapping, optional
         Plain values for the script.
     after : str
@@ -60,6 +63,7 @@ def document(
         f"{content}</section>"
         for name, (head, content) in sections.items()
     )
+    line = f'<p class="soft">{escaped(below)}</p>' if below else ""
     data = ""
     if numbers is not None:
         # Only "<" could end the script element, so it is escaped.
@@ -70,7 +74,8 @@ def document(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
         f"<title>{escaped(title)}</title><style>{style}</style></head><body>"
-        f'<header><h1>{escaped(title)}</h1><nav aria-label="On this page"><ul>{links}</ul></nav>'
+        f"<header><h1>{escaped(title)}</h1>{line}"
+        f'<nav aria-label="On this page"><ul>{links}</ul></nav>'
         f"</header><main>{body}</main>{after}{data}<script>{script}</script></body></html>\n"
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,13 +15,15 @@ from xcebra.report.page import escaped
 from xcebra.statistics.hierarchical import Estimate
 
 # Width of a figure, the height of a group, and of the axis below, in pixels of the drawing.
-_WIDTH, _ROW, _AXIS, _SIDE = 430.0, 64.0, 40.0, 14.0
-# Part of a group's height that its name takes, and the height over which its points lie.
-_NAME, _BAND = 22.0, 28.0
-# Width and height of the figure of one session, and its margins.
-_SMALL_WIDTH, _SMALL_HEIGHT, _SMALL_LEFT, _SMALL_BOTTOM = 230.0, 120.0, 34.0, 18.0
+_WIDTH, _ROW, _AXIS, _SIDE = 430.0, 80.0, 40.0, 16.0
+# Parts of a group's height: its name, its points, and their mean with its interval.
+_NAME, _BAND, _MEAN = 22.0, 30.0, 18.0
+# Width and height of the figure of one session, and its margin for numbers.
+_SMALL_WIDTH, _SMALL_HEIGHT, _SMALL_LEFT = 190.0, 104.0, 32.0
 # Neurons that a figure draws; of more, every n-th. More would hide each other.
 MOST_POINTS = 3000
+# So few points lie evenly across their band, one below the other.
+_FEW = 8
 # The colours of the page, and the animals that colours and shapes tell apart.
 _N_COLOURS, _MOST_OWNERS = 6, 24
 # Shapes of markers, as paths around 0 with a radius of 1.
@@ -128,7 +130,7 @@ def strips(
     """
     low, high = ends or _ends(groups)
     height = _ROW * len(groups) + _AXIS
-    bottom = height - _AXIS + 4
+    bottom = height - _AXIS
 
     def x(value: float) -> float:
         return _SIDE + (_WIDTH - 2 * _SIDE) * (value - low) / (high - low)
@@ -137,7 +139,11 @@ def strips(
     for value in ticks(low, high):
         kind = "zero" if value == 0 else "grid"
         text = f"{100 * value:.0f} %" if percent else f"{value:g}"
-        parts.append(f'<path class="{kind}" d="M{x(value):.1f},{_NAME}V{bottom:.1f}"/>')
+        lines = "".join(
+            f"M{x(value):.1f},{_ROW * row + _NAME:g}v{_ROW - _NAME - 4:g}"
+            for row in range(len(groups))
+        )
+        parts.append(f'<path class="{kind}" d="{lines}"/>')
         parts.append(
             f'<text x="{x(value):.1f}" y="{bottom + 14:.1f}" text-anchor="middle">{text}</text>'
         )
@@ -147,17 +153,16 @@ def strips(
     )
     for row, group in enumerate(groups):
         top = _ROW * row
-        middle = top + _NAME + 6 + _BAND / 2
         parts.append(
-            f'<text class="title" x="{_SIDE}" y="{top + _NAME - 6:.1f}">{escaped(group.title)}'
+            f'<text class="title" x="{_SIDE}" y="{top + _NAME - 7:.1f}">{escaped(group.title)}'
             "</text>"
         )
+        middle = top + _NAME + 2 + _BAND / 2
         for i, point in enumerate(group.points):
-            # Steps of the golden ratio keep neighbours apart.
-            shift = ((i * 0.618034) % 1 - 0.5) * _BAND if len(group.points) > 1 else 0.0
+            shift = (_place(i, len(group.points)) - 0.5) * (_BAND - 8)
             parts.append(_marker(point, styles, x(point.value), middle + shift))
         if group.mean is not None:
-            parts.append(_mean(group.mean, x, middle, (low, high)))
+            parts.append(_mean(group.mean, x, top + _NAME + _BAND + _MEAN / 2, (low, high)))
     return (
         f'<figure class="strips"><svg viewBox="0 0 {_WIDTH:g} {height:g}" role="img" '
         f'aria-label="{escaped(_described(groups, axis, percent))}">{"".join(parts)}</svg></figure>'
@@ -189,7 +194,7 @@ def sorted_scores(
     order = np.argsort(-scores, kind="stable")
     order = order[:: -(-len(order) // MOST_POINTS)]
     low, high = ends
-    bottom = _SMALL_HEIGHT - _SMALL_BOTTOM
+    bottom = _SMALL_HEIGHT - 6
 
     def y(value: float) -> float:
         return bottom - (bottom - 8) * (value - low) / (high - low)
@@ -211,10 +216,6 @@ def sorted_scores(
             f'<circle cx="{x:.1f}" cy="{y(float(scores[neuron])):.1f}" r="{radius}" '
             f'stroke="{colour}" fill="{colour if filled else "var(--back)"}"/>'
         )
-    parts.append(
-        f'<text x="{(_SMALL_LEFT + _SMALL_WIDTH) / 2}" y="{_SMALL_HEIGHT - 4}" '
-        'text-anchor="middle">neurons, highest score first</text>'
-    )
     return (
         f'<svg viewBox="0 0 {_SMALL_WIDTH:g} {_SMALL_HEIGHT:g}" role="img" '
         f'aria-label="{escaped(about)}">{"".join(parts)}</svg>'
@@ -256,19 +257,31 @@ def _ends(groups: Sequence[GroupPoints]) -> tuple[float, float]:
     return score_ends(values + [g.mean.value for g in groups if g.mean is not None])
 
 
+def _place(i: int, n: int) -> float:
+    """Return where one of n points lies across its band, from 0 to 1."""
+    if n <= _FEW:
+        return (i + 0.5) / n
+    # Steps of the golden ratio keep neighbours apart.
+    return (i * 0.618034) % 1
+
+
 def _marker(point: Point, styles: Mapping[str, Style], x: float, y: float) -> str:
     style = styles.get(point.owner, Style("var(--accent)", _SHAPES[0]))
     colour = style.colour if point.readable else "var(--soft)"
     fill = colour if point.filled and point.readable else "var(--back)"
     return (
-        f'<path transform="translate({x:.1f} {y:.1f}) scale(4)" d="{style.shape}" stroke="{colour}" '
-        f'stroke-width=".35" fill="{fill}"><title>{escaped(point.name)}</title></path>'
+        f'<path transform="translate({x:.1f} {y:.1f}) scale(4)" d="{style.shape}" '
+        f'stroke="{colour}" stroke-width=".35" fill="{fill}"><title>{escaped(point.name)}</title>'
+        "</path>"
     )
 
 
-def _mean(estimate: Estimate, x: object, middle: float, ends: tuple[float, float]) -> str:
-    place = x
-    assert callable(place)
+def _mean(
+    estimate: Estimate,
+    place: Callable[[float], float],
+    middle: float,
+    ends: tuple[float, float],
+) -> str:
     text = ""
     if math.isfinite(estimate.low):
         low, high = (place(min(max(v, ends[0]), ends[1])) for v in (estimate.low, estimate.high))

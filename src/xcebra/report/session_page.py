@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -55,6 +55,8 @@ _PLURALS = {
     "layer": "layers",
 }
 _ALPHA = 0.05
+# Names with at most this many characters stay on one line in tables.
+_SHORT = 20
 
 
 def report_sessions(
@@ -102,7 +104,7 @@ def report_sessions(
             run.single(name),
             pooled[name],
             title=_session_title(pooled, name),
-            group_by=own_column[name],
+            group_by=group_by,
         )
     return [path, *pages.values()]
 
@@ -138,13 +140,17 @@ def session_page(
         for i, label in enumerate(labels)
     }
     sections["sessions"] = ("Sessions", _sessions(run, pooled, labels, links or {}))
-    if run.joint is not None and len(run.models) > 1:
+    if run.joint is not None and len(run.models) > 1 and _found(run, labels):
         sections["alignment"] = ("Do the sessions agree?", _alignment(run))
     sections["settings"] = ("Settings", _settings(run, pooled))
     sections["cite"] = ("How to cite", page.citation())
     about = " and ".join(labels) or "this behaviour"
-    default = f"Which {many} carry {about}? {_extent(pooled)}"
-    return page.document(title or default, sections, ("sessions",))
+    return page.document(
+        title or f"Which {many} carry {about}?",
+        sections,
+        ("sessions",),
+        below=f"{_extent(pooled)}, {_how(run)}",
+    )
 
 
 def _plural(column: str) -> str:
@@ -161,6 +167,10 @@ def _extent(pooled: PooledMaps) -> str:
     return f"{sessions} of {n_animals} animal{'s' * (n_animals != 1)}"
 
 
+def _how(run: SessionRun) -> str:
+    return "fitted one by one" if run.joint is None else "fitted together"
+
+
 def _session_title(pooled: PooledMaps, name: str) -> str:
     labels = [label for label in asked_labels(pooled) if label in pooled[name].blocks]
     return f"{name}: which neurons carry {' and '.join(labels)}?"
@@ -173,6 +183,10 @@ def _links(path: Path, pages: Mapping[str, Path]) -> dict[str, str]:
         name: quote(os.path.relpath(own.resolve(), here).replace(os.sep, "/"))
         for name, own in pages.items()
     }
+
+
+def _counted(name: str, n_neurons: int) -> str:
+    return f"{name}, {n_neurons} neuron{'s' * (n_neurons != 1)}"
 
 
 def _owner(pooled: PooledMaps, session: str) -> str:
@@ -222,12 +236,15 @@ def _figures(
     every = -(-n_points // MOST_POINTS)
     over = (rows[0].connected or rows[0].score).over
     mean = f"mean over {over}, interval of {100 * groups.level:g} %"
-    by_score = [GroupPoints(row.group, points[row.group][::every], row.score) for row in rows]
+    by_score = [
+        GroupPoints(_counted(row.group, row.n_neurons), points[row.group][::every], row.score)
+        for row in rows
+    ]
     text = legend(styles, mean, tested=tested)
     text += '<div class="side-by-side">'
     if tested:
         shares = [
-            GroupPoints(row.group, session_points(row), row.connected)
+            GroupPoints(_counted(row.group, row.n_tested or 0), session_points(row), row.connected)
             for row in rows
             if row.connected is not None
         ]
@@ -275,14 +292,11 @@ def _group_table(groups: PooledGroups, label: str) -> str:
     """Return a table of the groups, with all three measures."""
     rows = groups.groups[label]
     interval = f"({100 * groups.level:g} % interval)"
-    heads = ["" if groups.column == NO_COLUMN else groups.column, "neurons", "sessions"]
+    heads = ["" if groups.column == NO_COLUMN else groups.column]
+    heads += ["connected", f"share {interval}", f"mean score {interval}", "neurons", "sessions"]
     heads += ["animals"] if rows[0].n_animals is not None else []
-    heads += ["connected", f"share {interval}", f"mean score {interval}"]
     lines = []
     for row in rows:
-        cells = [str(row.n_neurons), str(row.n_sessions)]
-        cells += [] if row.n_animals is None else [str(row.n_animals)]
-        cells.append("–" if row.n_connected is None else f"{row.n_connected} of {row.n_tested}")
         share = "–"
         if row.connected is not None:
             ends = f"{100 * row.connected.low:.0f} to {100 * row.connected.high:.0f}"
@@ -291,10 +305,12 @@ def _group_table(groups: PooledGroups, label: str) -> str:
         if np.isfinite(row.score.low):
             ends = f"{numerals.score(row.score.low, 2)} to {numerals.score(row.score.high, 2)}"
             score += f" ({ends})"
-        cells += [share, score]
+        called = "–" if row.n_connected is None else f"{row.n_connected} of {row.n_tested}"
+        cells = [called, share, score, str(row.n_neurons), str(row.n_sessions)]
+        cells += [] if row.n_animals is None else [str(row.n_animals)]
         numbers = "".join(f'<td class="number">{escaped(cell)}</td>' for cell in cells)
-        lines.append(f'<tr><th scope="row">{escaped(row.group)}</th>{numbers}</tr>')
-    return f'<div class="by-group">{_table(heads, lines)}</div>'
+        lines.append(f"<tr>{_row_head(row.group)}{numbers}</tr>")
+    return _table(heads, lines)
 
 
 def _sessions(
@@ -319,13 +335,13 @@ def _sessions(
         for label in labels:
             cells += _label_cells(run, pooled, name, label)
         texts = "".join(f'<td class="number">{escaped(cell)}</td>' for cell in cells)
-        lines.append(f'<tr><th scope="row">{_linked(name, links)}</th>{texts}</tr>')
+        lines.append(f"<tr>{_row_head(name, links)}{texts}</tr>")
     text = _table(heads, lines)
     text += (
         '<p class="soft">R² is how well the label is read from the activity on held-out time. Each '
         "session has a page of its own, with the tuning of its neurons.</p>"
     )
-    for label in labels:
+    for label in _found(run, labels):
         text += f"<h3>Scores for {escaped(label)}</h3>{_small_figures(run, pooled, label, links)}"
     if run.joint is None:
         text += (
@@ -345,6 +361,11 @@ def _label_cells(run: SessionRun, pooled: PooledMaps, name: str, label: str) -> 
     return [fit.verdict, r2, "none" if words.startswith("no neuron") else words]
 
 
+def _found(run: SessionRun, labels: Iterable[str]) -> list[str]:
+    """Return the labels that were found in one or more sessions."""
+    return [label for label in labels if len(doubts(run, label)) < len(run.models)]
+
+
 def _small_figures(
     run: SessionRun, pooled: PooledMaps, label: str, links: Mapping[str, str]
 ) -> str:
@@ -362,7 +383,11 @@ def _small_figures(
         grey = ' <span class="soft">(not found)</span>' if name in doubtful else ""
         caption = f"<figcaption>{_linked(name, links)}{grey}</figcaption>"
         figures.append(f'<figure class="small-figure">{caption}{drawing}</figure>')
-    return f'<div class="small-figures">{"".join(figures)}</div>'
+    return (
+        '<p class="soft">Each marker is a neuron, highest score first; filled ones are called '
+        "connected. All sessions have the same scale.</p>"
+        f'<div class="small-figures">{"".join(figures)}</div>'
+    )
 
 
 def _alignment(run: SessionRun) -> str:
@@ -377,9 +402,9 @@ def _alignment(run: SessionRun) -> str:
         "of the row. Numbers beside the diagonal that are about as high as on it mean that the "
         "sessions agree.</p>"
     )
-    for label, scores in matrices.items():
-        if label in run.joint.controls_:
-            continue
+    asked = [label for label in matrices if label not in run.joint.controls_]
+    for label in _found(run, asked):
+        scores = matrices[label]
         own, others = np.diag(scores), scores[~np.eye(len(names), dtype=bool)]
         text += f"<h3>{escaped(label)}</h3>"
         if np.isfinite(others).any():
@@ -404,7 +429,7 @@ def _matrix(names: list[str], scores: NDArray[np.float64]) -> str:
             share = 45 * min(max(value, 0.0), 1.0)
             shown = numerals.r_squared(value)
             cells.append(f'<td class="number" style="--share:{share:.0f}%">{shown}</td>')
-        lines.append(f'<tr><th scope="row">{i + 1} {escaped(name)}</th>{"".join(cells)}</tr>')
+        lines.append(f"<tr>{_row_head(f'{i + 1} {name}')}{''.join(cells)}</tr>")
     return f'<div class="matrix">{_table(heads, lines)}</div>'
 
 
@@ -432,9 +457,14 @@ def _table(heads: list[str], lines: list[str]) -> str:
         for i, head in enumerate(heads)
     )
     return (
-        '<div class="wide" tabindex="0" role="region" aria-label="Table"><table><thead><tr>'
+        '<div class="wide compact" tabindex="0" role="region" aria-label="Table"><table><thead><tr>'
         f"{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
+
+
+def _row_head(name: str, links: Mapping[str, str] | None = None) -> str:
+    short = ' class="short"' if len(name) <= _SHORT else ""
+    return f'<th scope="row"{short}>{_linked(name, links or {})}</th>'
 
 
 def _linked(name: str, links: Mapping[str, str]) -> str:
