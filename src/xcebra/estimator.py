@@ -112,6 +112,14 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         the point's own sample and never crosses the border of an epoch. None chooses 1, or 3 or 5
         if averaging over as many samples lets one half of the neurons predict the other half
         better; with ``recipe="paper"`` it is 1.
+    time_block : {"shared", "own"}
+        Only for several sessions. ``"shared"``: the encoders of all sessions have the same layers
+        except for the first one, and therefore one time block. ``"own"``: they share no layer, and
+        each session has a time block of its own, with its own number of latents.
+    session_weight : {"equal", "samples"}
+        Only for several sessions: how many samples of each session are drawn in a training step.
+        ``"equal"``: as many as in a fit to this session alone. ``"samples"``: in proportion to its
+        length.
     recipe : {"xcebra", "paper"}
         Complete set of default values.
     device : str or None
@@ -155,6 +163,11 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         Linear map from each label's block to the label.
     mixture_ : dict of str to Mixture
         For each label, the mixture with the time block that the sparse basis undoes.
+    sessions_ : dict of str to XCEBRA
+        After a fit to several sessions, the model of each session by its name. It works as if it
+        had been fitted to this session alone, and has all the attributes listed here. The joint
+        model itself has `blocks_`, `history_`, `goodness_of_fit_`, `config_`, `controls_` and
+        `label_info_`. Empty after a fit to one recording.
     controls_ : tuple of str
         Labels that were controlled for.
     neuron_names_ : tuple of str
@@ -236,11 +249,19 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
     ) -> XCEBRA:
         """Train the encoder, then fit the decoders.
 
+        Several sessions, which may have different neurons, are fitted together: a mapping from
+        names to recordings, or a list of recordings. Each session gets an encoder of its own. Their
+        embeddings of the labels are the same, because the positive of a sample is the sample with
+        the most similar label in any session. A session may lack some of the labels. What follows
+        after training is done for each session on its own; see `sessions_`.
+
         Parameters
         ----------
         X : array-like of shape (n_times, n_neurons), DataFrame or Recording
+            One recording; or several sessions, as a mapping or a list of these.
         y : array-like of shape (n_times,) or (n_times, n_columns), DataFrame, mapping, or None
-            One label, several by name, or None to learn from time alone.
+            One label, several by name, or None to learn from time alone. For several sessions, a
+            mapping by the names of the sessions, or a list in their order.
         label : str or iterable of str, optional
             Labels of the Recording to use.
         control : str, iterable of str, or mapping, optional
@@ -252,10 +273,12 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
             Uninterrupted stretches of time, as sample indices.
         checkpoint : path, optional
             File for the state of training. If the file exists, training continues from it, and
-            the result is bitwise the same as that of a fit that was not interrupted.
+            the result is bitwise the same as that of a fit that was not interrupted. Finished
+            sessions of a joint fit are written to files beside it.
         callback : callable, optional
-            Called after every training step with the number of steps taken and the encoder. If it
-            changes the encoder, training continues from the changed encoder.
+            Called after every training step with the number of steps taken and the encoder, or a
+            mapping from sessions to encoders. If it changes the encoder, training continues from
+            the changed encoder.
 
         Returns
         -------
@@ -352,7 +375,8 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_times, n_latents)
-            Label blocks first, then the time block.
+            Label blocks first, then the time block. For several sessions, a mapping or a list of
+            such arrays, as X is.
         """
         check_is_fitted(self)
         if self.is_joint:
@@ -463,6 +487,7 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         Returns
         -------
         AttributionMap
+            For several sessions, a `PooledMaps` with the map of each of them.
         """
         check_is_fitted(self)
         if self.is_joint:
