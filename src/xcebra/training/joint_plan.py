@@ -385,8 +385,8 @@ def _joint_decisions(
     specs: dict[str, LabelSpec] = {}
     for one in decided:
         specs |= {name: spec for name, spec in one.labels.items() if name not in specs}
-    # First layers see one session only, and overfit as those of separate fits do: the weight decay is
-    # that of a session of average length. With the smaller one of all sessions together, embeddings
+    # First layers see one session only and overfit as in separate fits. The weight decay is therefore
+    # that of an average session. With the smaller one of all sessions together, the embeddings
     # of six sessions of 1,000 samples were worse than separate ones (seeds 100 to 105).
     train = replace(
         decided[0].train,
