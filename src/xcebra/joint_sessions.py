@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from xcebra.attribution.fitting import fit_networks, train_encoders
+from xcebra.attribution.fitting import FITTED, fit_networks, train_encoders
 from xcebra.attribution.joint_fitting import (
     Anchors,
     fit_each_session,
@@ -26,6 +26,7 @@ from xcebra.caveats import XcebraWarning
 from xcebra.common.errors import InputError
 from xcebra.common.progress import phase
 from xcebra.data.label_info import LabelInfo
+from xcebra.data.labels import make_label
 from xcebra.data.recording import Recording, as_labels
 from xcebra.data.sessions import (
     chosen_by_session,
@@ -108,6 +109,7 @@ class JointSessions:
         chosen, _ = chosen_by_session(data, own_y, present, list(decided.controls) or None)
         model: XCEBRA = clone(self)
         recording = model._session_recording(X, y, chosen[str(name)])
+        self._check_alike(str(name), recording)
         with phase("plan"):
             plan = make_session_plan(
                 str(name),
@@ -183,6 +185,9 @@ class JointSessions:
             models[name]._take(fitted, recordings[name], params, device)
             if store is not None:
                 store.save(name, models[name])
+        for attribute in FITTED:
+            # A fit to one recording may have left these behind.
+            vars(self).pop(f"{attribute}_", None)
         self.sessions_ = models
         self.shared_ = shared_layers(joint, list(encoders.values()))
         self._take_joint(joint.decisions, params, device)
@@ -296,6 +301,26 @@ class JointSessions:
     def _own_class(self) -> type[XCEBRA]:
         own: Any = type(self)
         return own
+
+    def _check_alike(self, name: str, recording: Recording) -> None:
+        """Raise an error if a new session has a label with other columns or in another unit."""
+        for label, info in recording.label_info.items():
+            known = self.label_info_[label]
+            if info.unit and known.unit and info.unit != known.unit:
+                raise InputError(
+                    f"label {label!r} is in {info.unit} in session {name!r}, and in {known.unit} "
+                    "in the others; convert it"
+                )
+            made = make_label(label, recording.labels[label], self.decisions_.labels[label])
+            sessions = self.sessions_.values()
+            n_known = next(
+                s.readout_[label].weights.shape[0] for s in sessions if label in s.readout_
+            )
+            if made.points.shape[1] != n_known:
+                raise InputError(
+                    f"label {label!r} has {made.points.shape[1]} columns in session {name!r}, and "
+                    f"{n_known} in the others; give it the same columns"
+                )
 
     def _check_joint(self, method: str) -> None:
         if not self.is_joint:

@@ -228,17 +228,11 @@ def make_session_plan(
         Whether the sessions share layers, and therefore the number of time latents.
     """
     with _about_session(name):
-        for label, values in recording.labels.items():
-            n_columns = make_label(label, values, decided.labels[label]).points.shape[1]
-            n_known = len(decided.labels[label].classes or ()) or n_columns
-            if n_columns != n_known:
-                raise InputError(f"label {label!r} has {n_columns} columns, not {n_known}")
         chosen = {
             **_session_params(params, recording),
             "label_dims": {label: _width(decided.blocks[label]) for label in recording.labels},
             "time_offset": max(decided.time_offset, 1 + recording.overlap),
             "temperature": decided.train.temperature,
-            "window": None if params["window"] is None else params["window"],
             "time_dims": _width(decided.blocks.get("time")) if shared else params["time_dims"],
             "random_state": decided.train.seed,
         }
@@ -385,7 +379,7 @@ def _joint_decisions(
     specs: dict[str, LabelSpec] = {}
     for one in decided:
         specs |= {name: spec for name, spec in one.labels.items() if name not in specs}
-    # First layers see one session only and overfit as in separate fits. The weight decay is therefore
+    # First layers see one session only and overfit as in separate fits. The weight decay is thus
     # that of an average session. With the smaller one of all sessions together, the embeddings
     # of six sessions of 1,000 samples were worse than separate ones (seeds 100 to 105).
     train = replace(
