@@ -13,10 +13,11 @@ from xcebra.data.recording import Recording, as_labels
 def is_several(X: Any) -> bool:
     """Whether data are several sessions: a mapping by name, or a list of recordings or arrays.
 
-    A list of lists of numbers is one array, as everywhere in scikit-learn.
+    A list of lists of numbers is one array, as everywhere in scikit-learn. Some sparse matrices of
+    scipy are mappings, but they have a shape.
     """
     if isinstance(X, Mapping):
-        return True
+        return not hasattr(X, "shape")
     return (
         isinstance(X, list | tuple)
         and len(X) > 0
