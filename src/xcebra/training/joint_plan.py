@@ -290,8 +290,11 @@ def _common_specs(
 ) -> dict[str, LabelSpec]:
     """Kind, delay and classes of each label, or an error if the sessions contradict each other."""
     kinds: dict[str, str] = {}
+    given = params["label_kind"]
     for name, recording in recordings.items():
         for label, info in recording.label_info.items():
+            if given is not None and (not isinstance(given, Mapping) or given.get(label)):
+                continue  # What the user says wins over what the recordings say.
             if info.kind and kinds.setdefault(label, info.kind) != info.kind:
                 raise InputError(
                     f"label {label!r} is {info.kind} in session {name!r} and {kinds[label]} in "
@@ -305,10 +308,12 @@ def _common_specs(
     for label, spec in specs.items():
         having = {n: rec for n, rec in recordings.items() if label in rec.labels}
         _check_alike(label, having)
-        with warnings.catch_warnings():
-            # The plans of the sessions warn of kinds that are guessed.
-            warnings.simplefilter("ignore", XcebraWarning)
-            made = {n: make_label(label, rec.labels[label], spec) for n, rec in having.items()}
+        made = {}
+        with warnings.catch_warnings(record=True) as guesses:
+            warnings.simplefilter("always", XcebraWarning)
+            for name, recording in having.items():
+                with _about_session(name):
+                    made[name] = make_label(label, recording.labels[label], spec)
         by_kind = {made[n].kind: n for n in reversed(having)}
         if len(by_kind) > 1:
             kinds_found = ", ".join(f"{kind} in session {n!r}" for kind, n in by_kind.items())
@@ -316,10 +321,24 @@ def _common_specs(
                 f"label {label!r} was taken as {kinds_found}; say label_kind={{{label!r}: ...}}",
                 ("label_kind",),
             )
+        # A kind that is guessed is told once, not for every session.
+        for guess in {str(guess.message): guess.message for guess in guesses}.values():
+            warnings.warn(guess, stacklevel=2)
         (kind,) = by_kind
-        classes = sorted({c for one in made.values() for c in one.classes})
-        specs[label] = replace(spec, kind=kind, classes=tuple(classes) or None)
+        specs[label] = replace(spec, kind=kind, classes=_common_classes(label, made))
     return specs
+
+
+def _common_classes(label: str, made: Mapping[str, Label]) -> tuple[Any, ...] | None:
+    """Classes of a discrete label in all sessions, in order; None if the label is not discrete."""
+    try:
+        return tuple(sorted({c for one in made.values() for c in one.classes})) or None
+    except TypeError:  # Text and numbers have no common order.
+        examples = ", ".join(f"{one.classes[0]!r} in session {n!r}" for n, one in made.items())
+        raise InputError(
+            f"label {label!r} has text as classes in some sessions and numbers in others "
+            f"({examples}); give its classes the same names in all sessions"
+        ) from None
 
 
 def _check_alike(label: str, recordings: Mapping[str, Recording]) -> None:
