@@ -218,8 +218,8 @@ def dense_infonce(reference, positive, negative, config):
     """The definition of the loss, with all pairs at once."""
     if config.similarity == "euclidean":
         matched = -(reference - positive).square().sum(1)
-        to_all = (
-            -(torch.cdist(reference, negative, compute_mode="donot_use_mm_for_euclid_dist") ** 2)
+        to_all = -(
+            torch.cdist(reference, negative, compute_mode="donot_use_mm_for_euclid_dist") ** 2
         )
     else:
         unit = nn.functional.normalize
