@@ -125,7 +125,6 @@ def _cebra(whole: Sequence[Recording], item: Case) -> tuple[list[Array], list[Ar
     import cebra
 
     torch.manual_seed(0)
-    np.random.seed(0)
     model = cebra.CEBRA(
         model_architecture="offset1-model",
         conditional="time_delta",

@@ -167,7 +167,8 @@ def _transfer(
     challenge: Challenge,
 ) -> dict[str, float]:
     """R^2 of the label, read with the part's own linear map and with that of the other part."""
-    own, other = [], []
+    own: list[float] = []
+    other: list[float] = []
     for name, recording in recordings.items():
         z = models[name].transform(recording)[:, models[name].blocks_[label]]
         target = recording.labels[label].astype(np.float64)
@@ -186,8 +187,8 @@ def _transfer(
 def answer(rows: Sequence[Row]) -> str:
     """One line for each recording, division and kind of fit."""
     lines = [
-        "| recording, label | divided by | fit | parts: verdict, auROC | connected neurons called | "
-        "others called | label read with own map | with the other part's map | seconds |",
+        "| recording, label | divided by | fit | parts: verdict, auROC | connected neurons called "
+        "| others called | label read with own map | with the other part's map | seconds |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
