@@ -21,6 +21,7 @@ from xcebra.caveats import XcebraWarning
 from xcebra.common.checks import raise_if
 from xcebra.common.errors import InputError
 from xcebra.data.epochs import Epochs, IntArray
+from xcebra.data.label_info import LabelInfo
 from xcebra.data.labels import Label, LabelSpec, make_label
 from xcebra.data.recording import Recording
 from xcebra.networks.encoder import Encoder
@@ -209,6 +210,8 @@ def make_session_plan(
     recording: Recording,
     params: Mapping[str, Any],
     decided: Decisions,
+    known: Sequence[Label],
+    infos: Mapping[str, LabelInfo],
     *,
     shared: bool,
 ) -> Plan:
@@ -224,25 +227,47 @@ def make_session_plan(
         The estimator's parameters.
     decided : Decisions
         The settings of the joint fit.
+    known : sequence of Label
+        The labels of the joint fit, at some samples of its sessions.
+    infos : mapping of str to LabelInfo
+        What is known of the labels of the joint fit.
     shared : bool
         Whether the sessions share layers, and therefore the number of time latents.
     """
     with _about_session(name):
-        for label, values in recording.labels.items():
-            n_columns = make_label(label, values, decided.labels[label]).points.shape[1]
-            n_known = len(decided.labels[label].classes or ()) or n_columns
-            if n_columns != n_known:
-                raise InputError(f"label {label!r} has {n_columns} columns, not {n_known}")
+        for one in known:
+            if one.name in recording.labels:
+                _check_like(one, recording, decided.labels[one.name], infos[one.name])
         chosen = {
             **_session_params(params, recording),
             "label_dims": {label: _width(decided.blocks[label]) for label in recording.labels},
             "time_offset": max(decided.time_offset, 1 + recording.overlap),
             "temperature": decided.train.temperature,
-            "window": None if params["window"] is None else params["window"],
             "time_dims": _width(decided.blocks.get("time")) if shared else params["time_dims"],
             "random_state": decided.train.seed,
         }
         return make_plan(recording, chosen, _of(decided.controls, recording), decided.labels)
+
+
+def _check_like(known: Label, recording: Recording, spec: LabelSpec, info: LabelInfo) -> None:
+    """Raise an error if a label of a new session is not like that of the joint fit."""
+    name, own = known.name, recording.label_info[known.name]
+    if own.kind and own.kind != known.kind:
+        raise InputError(
+            f"label {name!r} is {own.kind}, but {known.kind} in the joint fit; change its kind in "
+            "the recording's label_info"
+        )
+    if own.unit and info.unit and own.unit != info.unit:
+        raise InputError(
+            f"label {name!r} is in {own.unit}, but in {info.unit} in the joint fit; convert it, "
+            "because distances between labels are compared across sessions"
+        )
+    n_columns = make_label(name, recording.labels[name], spec).points.shape[1]
+    if n_columns != known.points.shape[1]:
+        raise InputError(
+            f"label {name!r} has {n_columns} columns, but {known.points.shape[1]} in the joint "
+            "fit; give it the same columns"
+        )
 
 
 def _in_common(
@@ -404,9 +429,9 @@ def _joint_decisions(
     specs: dict[str, LabelSpec] = {}
     for one in decided:
         specs |= {name: spec for name, spec in one.labels.items() if name not in specs}
-    # First layers see one session only and overfit as in separate fits. The weight decay is therefore
-    # that of an average session. With the smaller one of all sessions together, the embeddings
-    # of six sessions of 1,000 samples were worse than separate ones (seeds 100 to 105).
+    # First layers see one session only and overfit as in separate fits. The weight decay is
+    # therefore that of an average session. With the smaller one of all sessions together, the
+    # embeddings of six sessions of 1,000 samples were worse than separate ones (seeds 100 to 105).
     train = replace(
         decided[0].train,
         batch_size=sum(d.train.batch_size for d in decided),
