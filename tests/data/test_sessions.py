@@ -151,5 +151,5 @@ def test_sessions_without_any_label_cannot_be_joined():
     with pytest.raises(InputError, match="joined by their labels, and they have none; give") as e:
         chosen({"a": X, "b": rec()})
     assert e.value.arguments == ("y",)
-    with pytest.raises(InputError, match="session 'b' has none of the labels .* it has none"):
+    with pytest.raises(InputError, match=r"session 'b' has none of the labels .* it has none"):
         chosen({"a": X, "b": X}, y={"a": np.zeros(6)})
