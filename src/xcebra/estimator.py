@@ -69,7 +69,19 @@ from xcebra.training.sampling import TimeOffset
 _ROWS_AT_ONCE = 16_384
 
 
-class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
+class _Embedding(TransformerMixin, BaseEstimator):
+    """The embedding of one recording.
+
+    Scikit-learn puts what ``transform`` of this class returns into the container that `set_output`
+    names. It could not do so with the embeddings of several sessions.
+    """
+
+    def transform(self, X: Any, *, epochs: Iterable[tuple[int, int]] | None = None) -> Any:
+        model: Any = self
+        return embed(model.encoder_, model._recording(X, epochs=epochs))
+
+
+class XCEBRA(JointSessions, _Embedding):
     """Identifiable embeddings of neural activity, and attribution maps computed from them.
 
     An argument that is None takes the recipe's value or is chosen from the data. `config_` holds
@@ -302,12 +314,7 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         progress = self._shows_progress()
         path = None if checkpoint is None else Path(checkpoint)
         if is_several(X):
-            if epochs is not None:
-                raise InputError(
-                    "epochs are those of one recording; give each session its own, in its "
-                    "Recording",
-                    ("epochs",),
-                )
+            self._refuse_epochs(epochs)
             self._fit_sessions(
                 X,
                 y,
@@ -333,6 +340,7 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         )
         fitted = fit_networks(recording, joint.plans[""], encoders[""], history, progress=progress)
         self.sessions_: dict[str, XCEBRA] = {}
+        self.__dict__.pop("shared_", None)  # of an earlier joint fit
         self._take(fitted, recording, params, device)
         return self
 
@@ -361,27 +369,6 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
 
     def _torch_device(self) -> torch.device:
         return _device(self.device)
-
-    def transform(self, X: Any, *, epochs: Iterable[tuple[int, int]] | None = None) -> Any:
-        """Embed activity.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_times, n_neurons), DataFrame or Recording
-        epochs : list of (start, stop), optional
-            Windows do not cross the borders of epochs. Every row of X is embedded, also those
-            outside of the epochs.
-
-        Returns
-        -------
-        ndarray of shape (n_times, n_latents)
-            Label blocks first, then the time block. For several sessions, a mapping or a list of
-            such arrays, as X is.
-        """
-        check_is_fitted(self)
-        if self.is_joint:
-            return self._transform_sessions(X)
-        return embed(self.encoder_, self._recording(X, epochs=epochs))
 
     def inverse_transform(self, Z: Any) -> NDArray[np.float32]:
         """Predict the activity of the neurons from points of the embedding.
@@ -491,6 +478,7 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if self.is_joint:
+            self._refuse_epochs(epochs)
             return self._attribute_sessions(
                 X,
                 y,

@@ -45,8 +45,10 @@ class Learner:
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
         """Return the whole state, with names that begin with the prefix."""
+        # Sessions may share layers, but a file has no shared tensors.
+        several = len(self.encoders) > 1
         tensors = {
-            f"{prefix}encoder/{i}/{k}": v
+            f"{prefix}encoder/{i}/{k}": v.clone() if several else v
             for i, encoder in enumerate(self.encoders)
             for k, v in encoder.state_dict().items()
         }
@@ -59,7 +61,9 @@ class Learner:
     def take(self, tensors: Mapping[str, Tensor], prefix: str) -> None:
         """Restore the state from the result of `tensors`."""
         for i, encoder in enumerate(self.encoders):
-            encoder.load_state_dict(under(tensors, f"{prefix}encoder/{i}/"))
+            # Checkpoints of version 0.4.0 and earlier have one encoder, without a number.
+            own = under(tensors, f"{prefix}encoder/{i}/") or under(tensors, f"{prefix}encoder/")
+            encoder.load_state_dict(own)
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in under(tensors, f"{prefix}optimizer/").items():
             index, moment = name.split("/")
