@@ -69,7 +69,19 @@ from xcebra.training.sampling import TimeOffset
 _ROWS_AT_ONCE = 16_384
 
 
-class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
+class _Embedding(TransformerMixin, BaseEstimator):
+    """The embedding of one recording.
+
+    Scikit-learn puts what ``transform`` of this class returns into the container that `set_output`
+    names. It could not do so with the embeddings of several sessions.
+    """
+
+    def transform(self, X: Any, *, epochs: Iterable[tuple[int, int]] | None = None) -> Any:
+        model: Any = self
+        return embed(model.encoder_, model._recording(X, epochs=epochs))
+
+
+class XCEBRA(JointSessions, _Embedding):
     """Identifiable embeddings of neural activity, and attribution maps computed from them.
 
     An argument that is None takes the recipe's value or is chosen from the data. `config_` holds
@@ -112,6 +124,14 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         the point's own sample and never crosses the border of an epoch. None chooses 1, or 3 or 5
         if averaging over as many samples lets one half of the neurons predict the other half
         better; with ``recipe="paper"`` it is 1.
+    time_block : {"shared", "own"}
+        Only for several sessions. ``"shared"``: the encoders of all sessions have the same layers
+        except for the first one, and therefore one time block. ``"own"``: they share no layer, and
+        each session has a time block of its own, with its own number of latents.
+    session_weight : {"equal", "samples"}
+        Only for several sessions: how many samples of each session are drawn in a training step.
+        ``"equal"``: as many as in a fit to this session alone. ``"samples"``: in proportion to its
+        length.
     recipe : {"xcebra", "paper"}
         Complete set of default values.
     device : str or None
@@ -155,6 +175,11 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         Linear map from each label's block to the label.
     mixture_ : dict of str to Mixture
         For each label, the mixture with the time block that the sparse basis undoes.
+    sessions_ : dict of str to XCEBRA
+        After a fit to several sessions, the model of each session by its name. It works as if it
+        had been fitted to this session alone, and has all the attributes listed here. The joint
+        model itself has `blocks_`, `history_`, `goodness_of_fit_`, `config_`, `controls_` and
+        `label_info_`. Empty after a fit to one recording.
     controls_ : tuple of str
         Labels that were controlled for.
     neuron_names_ : tuple of str
@@ -236,11 +261,19 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
     ) -> XCEBRA:
         """Train the encoder, then fit the decoders.
 
+        Several sessions, which may have different neurons, are fitted together: a mapping from
+        names to recordings, or a list of recordings. Each session gets an encoder of its own. Their
+        embeddings of the labels are the same, because the positive of a sample is the sample with
+        the most similar label in any session. A session may lack some of the labels. What follows
+        after training is done for each session on its own; see `sessions_`.
+
         Parameters
         ----------
         X : array-like of shape (n_times, n_neurons), DataFrame or Recording
+            One recording; or several sessions, as a mapping or a list of these.
         y : array-like of shape (n_times,) or (n_times, n_columns), DataFrame, mapping, or None
-            One label, several by name, or None to learn from time alone.
+            One label, several by name, or None to learn from time alone. For several sessions, a
+            mapping by the names of the sessions, or a list in their order.
         label : str or iterable of str, optional
             Labels of the Recording to use.
         control : str, iterable of str, or mapping, optional
@@ -252,10 +285,12 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
             Uninterrupted stretches of time, as sample indices.
         checkpoint : path, optional
             File for the state of training. If the file exists, training continues from it, and
-            the result is bitwise the same as that of a fit that was not interrupted.
+            the result is bitwise the same as that of a fit that was not interrupted. Finished
+            sessions of a joint fit are written to files beside it.
         callback : callable, optional
-            Called after every training step with the number of steps taken and the encoder. If it
-            changes the encoder, training continues from the changed encoder.
+            Called after every training step with the number of steps taken and the encoder, or a
+            mapping from sessions to encoders. If it changes the encoder, training continues from
+            the changed encoder.
 
         Returns
         -------
@@ -279,12 +314,7 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         progress = self._shows_progress()
         path = None if checkpoint is None else Path(checkpoint)
         if is_several(X):
-            if epochs is not None:
-                raise InputError(
-                    "epochs are those of one recording; give each session its own, in its "
-                    "Recording",
-                    ("epochs",),
-                )
+            self._refuse_epochs(epochs)
             self._fit_sessions(
                 X,
                 y,
@@ -310,6 +340,7 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         )
         fitted = fit_networks(recording, joint.plans[""], encoders[""], history, progress=progress)
         self.sessions_: dict[str, XCEBRA] = {}
+        self.__dict__.pop("shared_", None)  # of an earlier joint fit
         self._take(fitted, recording, params, device)
         return self
 
@@ -338,26 +369,6 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
 
     def _torch_device(self) -> torch.device:
         return _device(self.device)
-
-    def transform(self, X: Any, *, epochs: Iterable[tuple[int, int]] | None = None) -> Any:
-        """Embed activity.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_times, n_neurons), DataFrame or Recording
-        epochs : list of (start, stop), optional
-            Windows do not cross the borders of epochs. Every row of X is embedded, also those
-            outside of the epochs.
-
-        Returns
-        -------
-        ndarray of shape (n_times, n_latents)
-            Label blocks first, then the time block.
-        """
-        check_is_fitted(self)
-        if self.is_joint:
-            return self._transform_sessions(X)
-        return embed(self.encoder_, self._recording(X, epochs=epochs))
 
     def inverse_transform(self, Z: Any) -> NDArray[np.float32]:
         """Predict the activity of the neurons from points of the embedding.
@@ -463,9 +474,11 @@ class XCEBRA(JointSessions, TransformerMixin, BaseEstimator):
         Returns
         -------
         AttributionMap
+            For several sessions, a `PooledMaps` with the map of each of them.
         """
         check_is_fitted(self)
         if self.is_joint:
+            self._refuse_epochs(epochs)
             return self._attribute_sessions(
                 X,
                 y,

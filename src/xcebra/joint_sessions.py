@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,16 +15,18 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from xcebra.attribution.fitting import fit_networks, train_encoders
+from xcebra.attribution.fitting import FITTED, fit_networks, train_encoders
 from xcebra.attribution.joint_fitting import (
     Anchors,
     fit_each_session,
     shared_layers,
     train_new_session,
+    trained_digest,
 )
 from xcebra.attribution.label_axes import Readout
 from xcebra.attribution.pooled import PooledMaps, pool
 from xcebra.caveats import XcebraWarning
+from xcebra.common.checks import number, raise_if
 from xcebra.common.errors import InputError
 from xcebra.common.progress import phase
 from xcebra.data.label_info import LabelInfo
@@ -46,6 +48,13 @@ if TYPE_CHECKING:
     from xcebra.estimator import XCEBRA
 
 
+# Attributes of a fit to one recording that a joint fit does not have.
+_OF_ONE_SESSION = (
+    *(f"{name}_" for name in FITTED if name not in ("history", "goodness_of_fit")),
+    *("neuron_names_", "units_", "n_features_in_", "feature_names_in_"),
+)
+
+
 class JointSessions:
     """The part of the estimator that fits, embeds and attributes several sessions.
 
@@ -65,6 +74,38 @@ class JointSessions:
     def is_joint(self) -> bool:
         """Whether the model was fitted to several sessions by name or in a list."""
         return bool(getattr(self, "sessions_", None))
+
+    def transform(self, X: Any, *, epochs: Iterable[tuple[int, int]] | None = None) -> Any:
+        """Embed activity.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_times, n_neurons), DataFrame or Recording
+        epochs : list of (start, stop), optional
+            Windows do not cross the borders of epochs. Every row of X is embedded, also those
+            outside of the epochs.
+
+        Returns
+        -------
+        ndarray of shape (n_times, n_latents)
+            Label blocks first, then the time block. For several sessions, a mapping or a list of
+            such arrays, as X is.
+        """
+        check_is_fitted(self)
+        if not self.is_joint:
+            single: Any = super()
+            return single.transform(X, epochs=epochs)
+        self._refuse_epochs(epochs)
+        embedded = {n: model.transform(x) for n, (model, x, _) in self._by_session(X).items()}
+        return embedded if isinstance(X, Mapping) else list(embedded.values())
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and return the embedding of the same data; see `fit` and `transform`."""
+        single: Any = super()
+        if not is_several(X):
+            return single.fit_transform(X, y, **fit_params)
+        model: Any = self
+        return model.fit(X, y, **fit_params).transform(X)
 
     def fit_session(
         self, X: Any, y: Any = None, *, name: str, progress: bool | None = None
@@ -111,18 +152,20 @@ class JointSessions:
         chosen, _ = chosen_by_session(data, own_y, present, list(decided.controls) or None)
         model: XCEBRA = clone(self)
         recording = model._session_recording(X, y, chosen[str(name)])
+        decoders = [
+            (session.crossed_decoder_, session.blocks_) for session in self.sessions_.values()
+        ]
+        anchors = Anchors.collect(decided, decoders)
         with phase("plan"):
             plan = make_session_plan(
                 str(name),
                 recording,
                 self.get_params(deep=False),
                 decided,
+                anchors.labels,
+                self.label_info_,
                 shared=self.shared_ is not None,
             )
-        decoders = [
-            (session.crossed_decoder_, session.blocks_) for session in self.sessions_.values()
-        ]
-        anchors = Anchors.collect(decided, decoders)
         device = model._torch_device()
         shown = model._shows_progress() if progress is None else progress
         plan, encoder, history = train_new_session(
@@ -208,7 +251,8 @@ class JointSessions:
         )
         store = None
         if checkpoint is not None:
-            store = ModelStore(checkpoint, joint.fingerprint(recordings), list(recordings))
+            digest = trained_digest(recordings, joint, encoders)
+            store = ModelStore(checkpoint, digest, list(recordings))
             models |= store.load(self._own_class(), device)
         done = set() if store is None else set(store.finished)
         for name, fitted in fit_each_session(
@@ -222,6 +266,8 @@ class JointSessions:
             models[name]._take(fitted, recordings[name], params, device)
             if store is not None:
                 store.save(name, models[name])
+        for name in _OF_ONE_SESSION:
+            self.__dict__.pop(name, None)  # of an earlier fit to one recording
         self.sessions_ = models
         self.shared_ = shared_layers(joint, list(encoders.values()))
         self._take_joint(joint.decisions, params, device)
@@ -240,6 +286,14 @@ class JointSessions:
             infos = {**session.label_info_, **infos}
         self.label_info_ = infos
         self.goodness_of_fit_ = _joint_goodness(decided, self.sessions_)
+
+    def _refuse_epochs(self, epochs: Any) -> None:
+        """Raise an error if epochs are given for several sessions."""
+        if epochs is not None:
+            raise InputError(
+                "epochs are those of one recording; give each session its own, in its Recording",
+                ("epochs",),
+            )
 
     def _by_session(self, X: Any, y: Any = None) -> dict[str, tuple[XCEBRA, Any, Any]]:
         """Return the model and the data of each session that is given."""
@@ -268,10 +322,6 @@ class JointSessions:
         own_y = labels_by_session(data, y)
         return {name: (self.sessions_[name], data[name], own_y[name]) for name in data}
 
-    def _transform_sessions(self, X: Any) -> Any:
-        embedded = {n: model.transform(x) for n, (model, x, _) in self._by_session(X).items()}
-        return embedded if isinstance(X, Mapping) else list(embedded.values())
-
     def _score_sessions(self, X: Any, y: Any) -> float:
         """Mean score over sessions."""
         parts = self._by_session(X, y)
@@ -293,15 +343,26 @@ class JointSessions:
                 "use keep_time=True, or model.sessions_[name].attribute",
                 ("keep_time",),
             )
+        problems: list[str] = []
+        number(problems, "refits", refits, least=0, whole=True)
+        raise_if(problems)
         if refits and not arguments["test"]:
             raise InputError(f"refits={refits} are for the test: say test=True too", ("refits",))
-        maps = {
-            name: model.attribute(x, own_y, controls=controls, **arguments)
-            for name, (model, x, own_y) in parts.items()
-        }
+        if refits and set(parts) != set(self.sessions_):
+            raise InputError(
+                f"refits={refits} fit all sessions again; give the data of all of "
+                f"{list(self.sessions_)}",
+                ("refits",),
+            )
+        maps = {}
+        for name, (model, x, own_y) in parts.items():
+            try:
+                maps[name] = model.attribute(x, own_y, controls=controls, **arguments)
+            except InputError as error:
+                raise error.about(f"session {name!r}:") from None
         if refits:
             tests = {name: [dict(amap.connections)] for name, amap in maps.items()}
-            for other in self._refitted_sessions(X, y, refits):
+            for other in self._refitted_sessions(parts, refits):
                 for name, (_, x, own_y) in parts.items():
                     tests[name].append(other.sessions_[name]._tested(x, own_y, controls))
             for name, amap in maps.items():
@@ -312,14 +373,12 @@ class JointSessions:
                 maps[name] = replace(amap, connections=connections)
         return pool(maps)
 
-    def _refitted_sessions(self, X: Any, y: Any, refits: int) -> Any:
+    def _refitted_sessions(
+        self, parts: Mapping[str, tuple[XCEBRA, Any, Any]], refits: int
+    ) -> Iterator[XCEBRA]:
         """Yield joint fits to the same sessions with other seeds, one at a time."""
-        if set(self._by_session(X, y)) != set(self.sessions_):
-            raise InputError(
-                f"refits={refits} fit all sessions again; give the data of all of "
-                f"{list(self.sessions_)}",
-                ("refits",),
-            )
+        X = {name: x for name, (_, x, _) in parts.items()}
+        y = {name: own_y for name, (_, _, own_y) in parts.items()}
         decided = self.decisions_
         label = [name for name in decided.labels if name not in decided.controls]
         seeds = np.random.default_rng(decided.train.seed).integers(2**31, size=refits)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,8 +17,10 @@ from torch import Tensor, nn
 from xcebra.attribution.fitting import Fitted, fit_networks
 from xcebra.common.progress import phase
 from xcebra.data.epochs import Epochs, evenly_spaced
+from xcebra.data.label_info import plain_infos
 from xcebra.data.labels import Label
-from xcebra.data.recording import Recording
+from xcebra.data.recording import Recording, chunks
+from xcebra.data.units import plain_units
 from xcebra.networks.crossed_decoder import CrossedDecoder
 from xcebra.networks.encoder import Encoder, FixedPoints
 from xcebra.training.batches import SessionSamples
@@ -69,6 +73,31 @@ def fit_each_session(
             encoder = encoder.with_latents(kept, plan.decisions.unit_blocks)
         with phase(f"session {name}"):
             yield name, fit_networks(recording, plan, encoder, history, progress=progress)
+
+
+def trained_digest(
+    recordings: Mapping[str, Recording], joint: JointPlan, encoders: Mapping[str, Encoder]
+) -> str:
+    """Return a digest of all that the decoders of the sessions are fitted to, and of their names.
+
+    It is the same for two fits only if the data, the settings and the trained encoders are the
+    same. Training that was stopped early has another digest than training that was completed.
+    """
+    state = hashlib.sha256(joint.fingerprint(recordings).encode())
+    for name, recording in recordings.items():
+        described = {
+            "decisions": joint.plans[name].decisions.as_plain(),
+            "neuron_names": recording.neuron_names,
+            "units": plain_units(recording.units),
+            "label_info": plain_infos(recording.label_info),
+        }
+        state.update(json.dumps(described, sort_keys=True).encode())
+        # Decoders are also fitted to samples that are held out of training.
+        for chunk in chunks(recording.neural, recording.epochs):
+            state.update(np.ascontiguousarray(chunk).tobytes())
+        for tensor in encoders[name].state_dict().values():
+            state.update(tensor.cpu().numpy().tobytes())
+    return state.hexdigest()
 
 
 def session_plan(joint: JointPlan, name: str, encoder: Encoder) -> Plan:
@@ -248,6 +277,10 @@ def train_new_session(
             device=device,
             progress=progress,
         )
+    if settings.train.find_weight:
+        # The weight at the end of the search is the weight of this fit.
+        config = replace(plan.decisions.train, jacobian_weight=float(history["weight"][-1]))
+        plan = replace(plan, decisions=replace(plan.decisions, train=config))
     kept = [i for name in own_labels for i in range(blocks[name].start, blocks[name].stop)]
     kept += range(n_label, n_latents)
     if len(kept) != n_latents:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,15 +13,16 @@ from xcebra.data.recording import Recording, as_labels
 def is_several(X: Any) -> bool:
     """Whether data are several sessions: a mapping by name, or a list of recordings or arrays.
 
-    A list of lists of numbers is one array, as everywhere in scikit-learn.
+    A list of lists of numbers is one array, as everywhere in scikit-learn. Some sparse matrices of
+    scipy are mappings, but they have a shape.
     """
     if isinstance(X, Mapping):
-        return True
-    return (
-        isinstance(X, list | tuple)
-        and len(X) > 0
-        and all(isinstance(one, Recording) or getattr(one, "ndim", None) == 2 for one in X)
-    )
+        return not hasattr(X, "shape")
+    return isinstance(X, list | tuple) and (len(X) == 0 or any(map(_is_session, X)))
+
+
+def _is_session(data: Any) -> bool:
+    return isinstance(data, Recording) or getattr(data, "ndim", None) == 2
 
 
 def named_sessions(X: Any, argument: str = "X") -> dict[str, Any]:
@@ -53,10 +54,16 @@ def named_sessions(X: Any, argument: str = "X") -> dict[str, Any]:
                 else f"{argument} has a session with an empty name; give it a name",
                 (argument,),
             )
-        if not isinstance(data, Recording) and getattr(data, "ndim", None) != 2:
+        if not _is_session(data):
             raise InputTypeError(
                 f"{argument}[{text!r}] must be a Recording, an array of shape (time, neuron) or a "
                 f"DataFrame, got {type(data).__name__}",
+                (argument,),
+            )
+        if not isinstance(data, Recording) and 0 in data.shape:
+            raise InputError(
+                f"{argument}[{text!r}] is empty, it has shape {tuple(data.shape)}; leave the "
+                "session out",
                 (argument,),
             )
         sessions[text] = data
@@ -117,6 +124,12 @@ def chosen_by_session(
         for name, data in sessions.items()
     }
     everywhere = list(dict.fromkeys(name for names in known.values() for name in names))
+    if not everywhere:
+        raise InputError(
+            "several sessions are joined by their labels, and they have none; give labels as y, or "
+            "fit each session on its own",
+            ("y",),
+        )
     if label is None and all(values is None for values in y.values()):
         raise InputError(
             f"the sessions have labels {everywhere}; say which to use with label=...", ("label",)
@@ -160,8 +173,10 @@ def chosen_by_session(
 
 
 def _names(argument: str, value: Any) -> tuple[str, ...]:
-    names: Sequence[Any] = () if value is None else [value] if isinstance(value, str) else value
-    if isinstance(names, Mapping) or not all(isinstance(name, str) for name in names):
+    names: Any = () if value is None else [value] if isinstance(value, str) else value
+    is_list = isinstance(names, Iterable) and not isinstance(names, Mapping)
+    names = list(names) if is_list else [names]
+    if not all(isinstance(name, str) for name in names):
         raise InputError(
             f"{argument} must name labels of the sessions, got {type(value).__name__}; put its "
             "data into the recordings",

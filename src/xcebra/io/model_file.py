@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from glob import escape
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -106,13 +107,13 @@ class ModelStore:
 
     def _path(self, name: str) -> Path:
         number = self.sessions.index(name)
-        return self.checkpoint.with_name(f"{self.checkpoint.stem}-session{number}.safetensors")
+        return self.checkpoint.with_name(f"{self.checkpoint.name}-session{number}.safetensors")
 
 
 def remove_checkpoint(checkpoint: Path) -> None:
     """Remove a checkpoint and the files of finished sessions beside it."""
     checkpoint.unlink(missing_ok=True)
-    for path in checkpoint.parent.glob(f"{checkpoint.stem}-session*.safetensors"):
+    for path in checkpoint.parent.glob(f"{escape(checkpoint.name)}-session*.safetensors"):
         path.unlink(missing_ok=True)
 
 

@@ -97,7 +97,6 @@ def report_sessions(
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomically(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    own_column = dict.fromkeys(pages, group_by if group_by is not None else None)
     for name, own in pages.items():
         report_run(
             own,

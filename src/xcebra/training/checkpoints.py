@@ -61,7 +61,9 @@ class Learner:
     def take(self, tensors: Mapping[str, Tensor], prefix: str) -> None:
         """Restore the state from the result of `tensors`."""
         for i, encoder in enumerate(self.encoders):
-            encoder.load_state_dict(under(tensors, f"{prefix}encoder/{i}/"))
+            # Checkpoints of version 0.4.0 and earlier have one encoder, without a number.
+            own = under(tensors, f"{prefix}encoder/{i}/") or under(tensors, f"{prefix}encoder/")
+            encoder.load_state_dict(own)
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in under(tensors, f"{prefix}optimizer/").items():
             index, moment = name.split("/")

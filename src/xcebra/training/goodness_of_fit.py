@@ -270,7 +270,10 @@ def over_sessions(fits: Sequence[GoodnessOfFit]) -> GoodnessOfFit:
     joint = GoodnessOfFit(
         loss=_mean([fit.loss for fit in fits]),
         chance=_mean([fit.chance for fit in fits]),
-        learned=None if loss_p_value is None else loss_p_value <= LEVEL,
+        # Without a verdict in any session, as for labels that cannot be decoded, there is none.
+        learned=None
+        if loss_p_value is None or all(fit.learned is None for fit in fits)
+        else loss_p_value <= LEVEL,
         p_value=loss_p_value,
         shifted=_mean_known([fit.shifted for fit in fits]),
         information=_mean_known([fit.information for fit in fits]),
