@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from xcebra.report.run_folder import Run
     from xcebra.report.run_settings import Settings
     from xcebra.report.session_runs import SessionRun
-    from xcebra.report.session_settings import Session, SessionSettings
+    from xcebra.report.session_settings import Mode, Session, SessionSettings
     from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 
@@ -181,9 +181,11 @@ def fit(
         before = load_settings(config) if config else Settings(Source(""), {"random_state": 0})
         chosen = _sessions(files, sessions, before)
         file = files[0] if files and chosen is None else None
+        one_by_one = separate or (isinstance(before, SessionSettings) and before.mode == "separate")
+        mode: Mode = "separate" if one_by_one else "joint"
         _check_several(
             chosen is not None,
-            separate or (not files and getattr(before, "mode", "joint") == "separate"),
+            one_by_one,
             without_none(
                 separate=separate or None,
                 jobs=jobs,
@@ -246,9 +248,6 @@ def fit(
             elif not quiet:
                 _print_fit(run, summary)
             return
-        mode = "separate" if separate else "joint"
-        if isinstance(before, SessionSettings) and not separate:
-            mode = before.mode
         several = make_session_run(
             SessionSettings(replace(source, file="", sha256=None), chosen, model, mode),
             out,

@@ -56,6 +56,50 @@ def attribute_sessions(
         typer.echo(folder)
 
 
+def export_sessions(
+    run: SessionRun,
+    folder: Path,
+    *,
+    tables: bool,
+    figures: bool,
+    group_by: str | None,
+    follow: str | None,
+) -> tuple[list[Path], list[str]]:
+    """Write tables and figures of all sessions; return their paths, and notes about them."""
+    from xcebra.report.session_export import write_session_figures, write_session_tables
+    from xcebra.report.session_maps import groups_of, load_maps, pooled_column
+
+    pooled = load_maps(run)
+    if pooled is None:
+        raise FileNotFoundError(
+            f"the run in {str(run.folder)!r} has no maps yet; make them with: xcebra attribute "
+            f"{run.folder}"
+        )
+    groups = groups_of(pooled, pooled_column(pooled, group_by))
+    if follow is not None:
+        try:
+            pooled.followed(follow)  # raises an error before anything is written
+        except InputError as error:
+            raise error.about("--follow:") from None
+    folder = made_folder(folder)
+    paths: list[Path] = []
+    notes: list[str] = []
+    if tables:
+        paths += write_session_tables(folder, run, pooled, groups)
+    if figures:
+        drawn, notes = write_session_figures(folder, run, pooled, groups, follow)
+        paths += drawn
+    return paths, [*notes, *groups.cautions]
+
+
+def made_folder(folder: Path) -> Path:
+    """Make a folder for files, or raise an error if there is a file of this name."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"out={str(folder)!r} is a file; name a folder", ("out",))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def _lines(run: SessionRun, pooled: PooledMaps, groups: PooledGroups) -> list[str]:
     from xcebra.report.session_maps import (
         NO_COLUMN,
@@ -93,7 +137,7 @@ def _as_plain(
 ) -> dict[str, Any]:
     """Return groups and sessions as plain values."""
     from xcebra.attribution.pooled_groups import called_connected, difference_rows, group_rows
-    from xcebra.report.session_maps import asked_labels
+    from xcebra.report.session_maps import ALPHA, asked_labels
 
     labels = asked_labels(pooled)
     sessions = {}
@@ -103,7 +147,7 @@ def _as_plain(
             amap = pooled[name]
             if label not in amap.blocks:
                 continue
-            called = called_connected(amap, label, 0.05)
+            called = called_connected(amap, label, ALPHA)
             fit = model.goodness_of_fit_.get(label)
             found[label] = {
                 "neurons": len(amap.neuron_names),

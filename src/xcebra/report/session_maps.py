@@ -25,6 +25,8 @@ from xcebra.report.session_runs import SessionRun, about_session
 _REQUEST = "request.json"
 # Column and group of all neurons, if no column of the units groups them.
 NO_COLUMN, ALL_NEURONS = "group", "all neurons"
+# False discovery rate of the neurons that are called connected, in each session.
+ALPHA = 0.05
 
 
 def make_maps(run: SessionRun, *, refits: int = 0, **arguments: Any) -> PooledMaps:
@@ -141,7 +143,7 @@ def groups_of(pooled: PooledMaps, column: GroupBy | None) -> PooledGroups:
     if column is not None:
         return pooled_groups(pooled.maps, pooled.animals, column)
     alike = {
-        name: replace(amap, units={NO_COLUMN: [ALL_NEURONS] * len(amap.neuron_names)})
+        name: replace(amap, units={NO_COLUMN: np.full(len(amap.neuron_names), ALL_NEURONS)})
         for name, amap in pooled.items()
     }
     return pooled_groups(alike, pooled.animals, NO_COLUMN)
@@ -183,7 +185,7 @@ def connected_counts(run: SessionRun, pooled: PooledMaps, label: str) -> dict[st
     for name, amap in pooled.items():
         if label not in amap.blocks:
             continue
-        called = called_connected(amap, label, 0.05)
+        called = called_connected(amap, label, ALPHA)
         if name in doubtful:
             counts[name] = "no neuron is called connected"
         elif label not in amap.connections:

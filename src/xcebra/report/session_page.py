@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xcebra.attribution.groups import GroupBy, group_names
 from xcebra.attribution.pooled import PooledMaps
@@ -17,7 +16,6 @@ from xcebra.attribution.pooled_groups import PooledGroups, called_connected
 from xcebra.common.files import atomically
 from xcebra.common.provenance import made_with
 from xcebra.report import numerals, page, report_run
-from xcebra.report.next_step import sample_width
 from xcebra.report.page import escaped
 from xcebra.report.questions import TIME
 from xcebra.report.run_folder import REPORT
@@ -27,16 +25,14 @@ from xcebra.report.session_figures import (
     Point,
     legend,
     owner_styles,
-    score_ends,
     session_points,
-    sorted_scores,
     strips,
 )
 from xcebra.report.session_maps import (
     ALL_NEURONS,
+    ALPHA,
     NO_COLUMN,
     asked_labels,
-    connected_counts,
     doubts,
     groups_of,
     load_maps,
@@ -45,6 +41,13 @@ from xcebra.report.session_maps import (
     with_animals,
 )
 from xcebra.report.session_runs import SessionRun
+from xcebra.report.session_tables import (
+    alignment_section,
+    compact_table,
+    found_labels,
+    row_head,
+    sessions_section,
+)
 
 # What groups of the usual columns are called.
 _PLURALS = {
@@ -54,9 +57,6 @@ _PLURALS = {
     "structure": "structures",
     "layer": "layers",
 }
-_ALPHA = 0.05
-# Names with at most this many characters stay on one line in tables.
-_SHORT = 20
 
 
 def report_sessions(
@@ -138,9 +138,9 @@ def session_page(
         )
         for i, label in enumerate(labels)
     }
-    sections["sessions"] = ("Sessions", _sessions(run, pooled, labels, links or {}))
-    if run.joint is not None and len(run.models) > 1 and _found(run, labels):
-        sections["alignment"] = ("Do the sessions agree?", _alignment(run))
+    sections["sessions"] = ("Sessions", sessions_section(run, pooled, labels, links or {}))
+    if run.joint is not None and len(run.models) > 1 and found_labels(run, labels):
+        sections["alignment"] = ("Do the sessions agree?", alignment_section(run))
     sections["settings"] = ("Settings", _settings(run, pooled))
     sections["cite"] = ("How to cite", page.citation())
     about = " and ".join(labels) or "this behaviour"
@@ -273,7 +273,7 @@ def _neuron_points(
             if column is None
             else group_names(amap.units, column)
         )
-        called = called_connected(amap, label, _ALPHA)
+        called = called_connected(amap, label, ALPHA)
         for i, group in enumerate(names.tolist()):
             points.setdefault(group, []).append(
                 Point(
@@ -308,128 +308,8 @@ def _group_table(groups: PooledGroups, label: str) -> str:
         cells = [called, share, score, str(row.n_neurons), str(row.n_sessions)]
         cells += [] if row.n_animals is None else [str(row.n_animals)]
         numbers = "".join(f'<td class="number">{escaped(cell)}</td>' for cell in cells)
-        lines.append(f"<tr>{_row_head(row.group)}{numbers}</tr>")
-    return _table(heads, lines)
-
-
-def _sessions(
-    run: SessionRun, pooled: PooledMaps, labels: list[str], links: Mapping[str, str]
-) -> str:
-    """Return a table of the sessions, and the scores of each."""
-    heads = ["session"]
-    heads += ["animal"] if pooled.animals is not None else []
-    heads += ["day"] if pooled.days is not None else []
-    heads += ["neurons", "minutes"]
-    for label in labels:
-        of = f" of {label}" if len(labels) > 1 else ""
-        heads += [f"verdict{of}", f"R²{of}", f"connected{of}"]
-    lines = []
-    for name in pooled:
-        cells = [] if pooled.animals is None else [pooled.animals[name]]
-        cells += [] if pooled.days is None else [str(pooled.days[name])]
-        recording = run.recordings[name]
-        width = sample_width(recording)
-        minutes = "–" if width is None else f"{recording.epochs.size * width / 60:.1f}"
-        cells += [str(recording.n_neurons), minutes]
-        for label in labels:
-            cells += _label_cells(run, pooled, name, label)
-        texts = "".join(f'<td class="number">{escaped(cell)}</td>' for cell in cells)
-        lines.append(f"<tr>{_row_head(name, links)}{texts}</tr>")
-    text = _table(heads, lines)
-    text += (
-        '<p class="soft">R² is how well the label is read from the activity on held-out time. Each '
-        "session has a page of its own, with the tuning of its neurons.</p>"
-    )
-    for label in _found(run, labels):
-        text += f"<h3>Scores for {escaped(label)}</h3>{_small_figures(run, pooled, label, links)}"
-    if run.joint is None:
-        text += (
-            '<p class="soft">The sessions were fitted one by one. Each has an embedding of its '
-            "own, which cannot be compared with the others; scores for labels can.</p>"
-        )
-    return text
-
-
-def _label_cells(run: SessionRun, pooled: PooledMaps, name: str, label: str) -> list[str]:
-    fit = run.models[name].goodness_of_fit_.get(label)
-    if fit is None:
-        return ["no such label", "–", "–"]
-    r2 = "–" if fit.decoding is None else numerals.r_squared(fit.decoding.r2)
-    words = connected_counts(run, pooled, label)[name]
-    words = words.removesuffix(" neurons connected")
-    return [fit.verdict, r2, "none" if words.startswith("no neuron") else words]
-
-
-def _found(run: SessionRun, labels: Iterable[str]) -> list[str]:
-    """Return the labels that were found in one or more sessions."""
-    return [label for label in labels if len(doubts(run, label)) < len(run.models)]
-
-
-def _small_figures(
-    run: SessionRun, pooled: PooledMaps, label: str, links: Mapping[str, str]
-) -> str:
-    doubtful = doubts(run, label)
-    present = {name: amap for name, amap in pooled.items() if label in amap.blocks}
-    values = [float(v) for amap in present.values() for v in amap.scores[label]]
-    ends = score_ends(values)
-    figures = []
-    for name, amap in present.items():
-        called = called_connected(amap, label, _ALPHA)
-        about = f"Scores of {len(amap.neuron_names)} neurons of {name} for {label}"
-        drawing = sorted_scores(
-            amap.scores[label], called, ends, about, readable=name not in doubtful
-        )
-        grey = ' <span class="soft">(not found)</span>' if name in doubtful else ""
-        caption = f"<figcaption>{_linked(name, links)}{grey}</figcaption>"
-        figures.append(f'<figure class="small-figure">{caption}{drawing}</figure>')
-    return (
-        '<p class="soft">Each marker is a neuron, highest score first; filled ones are called '
-        "connected. All sessions have the same scale.</p>"
-        f'<div class="small-figures">{"".join(figures)}</div>'
-    )
-
-
-def _alignment(run: SessionRun) -> str:
-    """Return a table for each label of how well one session's readout serves another."""
-    assert run.joint is not None
-    matrices = run.joint.alignment(dict(run.recordings))
-    names = list(run.recordings)
-    text = (
-        '<p class="soft">The sessions were trained together, so that the same label should lie at '
-        "the same place in all embeddings. Each number is R² of the label of the session of the "
-        "column, predicted from its embedding with the linear map that was fitted to the session "
-        "of the row. Numbers beside the diagonal that are about as high as on it mean that the "
-        "sessions agree.</p>"
-    )
-    asked = [label for label in matrices if label not in run.joint.controls_]
-    for label in _found(run, asked):
-        scores = matrices[label]
-        own, others = np.diag(scores), scores[~np.eye(len(names), dtype=bool)]
-        text += f"<h3>{escaped(label)}</h3>"
-        if np.isfinite(others).any():
-            text += (
-                f"<p>Median R² with the map of another session "
-                f"{numerals.r_squared(float(np.nanmedian(others)))}, with its own "
-                f"{numerals.r_squared(float(np.nanmedian(own)))}.</p>"
-            )
-        text += _matrix(names, scores)
-    return text
-
-
-def _matrix(names: list[str], scores: NDArray[np.float64]) -> str:
-    heads = ["map fitted to", *(str(i + 1) for i in range(len(names)))]
-    lines = []
-    for i, name in enumerate(names):
-        cells = []
-        for value in scores[i].tolist():
-            if not np.isfinite(value):
-                cells.append('<td class="number">–</td>')
-                continue
-            share = 45 * min(max(value, 0.0), 1.0)
-            shown = numerals.r_squared(value)
-            cells.append(f'<td class="number" style="--share:{share:.0f}%">{shown}</td>')
-        lines.append(f"<tr>{_row_head(f'{i + 1} {name}')}{''.join(cells)}</tr>")
-    return f'<div class="matrix">{_table(heads, lines)}</div>'
+        lines.append(f"<tr>{row_head(row.group)}{numbers}</tr>")
+    return compact_table(heads, lines)
 
 
 def _settings(run: SessionRun, pooled: PooledMaps) -> str:
@@ -448,28 +328,6 @@ def _settings(run: SessionRun, pooled: PooledMaps) -> str:
             "Made with": made_with(),
         }
     )
-
-
-def _table(heads: list[str], lines: list[str]) -> str:
-    top = "".join(
-        f'<th scope="col"{" class=number" if i else ""}>{escaped(head)}</th>'
-        for i, head in enumerate(heads)
-    )
-    return (
-        '<div class="wide compact" tabindex="0" role="region" aria-label="Table"><table><thead><tr>'
-        f"{top}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
-
-
-def _row_head(name: str, links: Mapping[str, str] | None = None) -> str:
-    short = ' class="short"' if len(name) <= _SHORT else ""
-    return f'<th scope="row"{short}>{_linked(name, links or {})}</th>'
-
-
-def _linked(name: str, links: Mapping[str, str]) -> str:
-    if name not in links:
-        return escaped(name)
-    return f'<a href="{escaped(links[name])}">{escaped(name)}</a>'
 
 
 def _cautions(groups: PooledGroups, label: str) -> list[str]:

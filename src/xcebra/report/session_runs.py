@@ -322,10 +322,10 @@ def _read_all(settings: SessionSettings) -> _Inputs:
             ("labels",),
         )
     present = {label for written in inputs.written.values() for label in written}
-    for name, error in lacking.items():
+    for name, first_error in lacking.items():
         missing = [text for text in settings.recording.labels if text not in inputs.written[name]]
         if not set(missing) <= present:
-            raise error.about(f"session {name!r}:") from None
+            raise first_error.about(f"session {name!r}:") from None
         warn(
             f"session {name!r} has no {' and no '.join(missing)}; its other labels are used",
             MissingLabelWarning,
