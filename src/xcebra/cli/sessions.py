@@ -76,9 +76,10 @@ def export_sessions(
             f"{run.folder}"
         )
     groups = groups_of(pooled, pooled_column(pooled, group_by))
+    followed = None
     if follow is not None:
         try:
-            pooled.followed(follow)  # raises an error before anything is written
+            followed = pooled.followed(follow)
         except InputError as error:
             raise error.about("--follow:") from None
     folder = made_folder(folder)
@@ -87,7 +88,7 @@ def export_sessions(
     if tables:
         paths += write_session_tables(folder, run, pooled, groups)
     if figures:
-        drawn, notes = write_session_figures(folder, run, pooled, groups, follow)
+        drawn, notes = write_session_figures(folder, run, pooled, groups, followed)
         paths += drawn
     return paths, [*notes, *groups.cautions]
 
@@ -105,7 +106,7 @@ def _lines(run: SessionRun, pooled: PooledMaps, groups: PooledGroups) -> list[st
         NO_COLUMN,
         asked_labels,
         connected_counts,
-        doubts,
+        is_found,
         verdict_sentences,
     )
 
@@ -113,8 +114,7 @@ def _lines(run: SessionRun, pooled: PooledMaps, groups: PooledGroups) -> list[st
     labels = asked_labels(pooled)
     for label in labels:
         lines += verdict_sentences(run, pooled, label)
-        present = {name for name, amap in pooled.items() if label in amap.blocks}
-        if present - set(doubts(run, label)):
+        if is_found(run, pooled, label):
             column = "" if groups.column == NO_COLUMN else f"{groups.column} "
             lines += [f"  {column}{row.in_words()}" for row in groups.groups[label]]
             lines += [f"  {pair.in_words()}" for pair in groups.comparisons[label]]

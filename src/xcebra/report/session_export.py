@@ -8,13 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from xcebra.attribution.followed import FollowedNeurons
 from xcebra.attribution.pooled import PooledMaps
 from xcebra.attribution.pooled_groups import PooledGroups, difference_rows, group_rows
 from xcebra.report.export import FORMATS, different_words, neuron_columns, word_of, write_csv
 from xcebra.report.questions import ordered_blocks
-from xcebra.report.session_maps import asked_labels, doubts
+from xcebra.report.session_maps import asked_labels, is_found
 from xcebra.report.session_runs import SessionRun
 from xcebra.report.tables import first_neurons
+
+# Columns of groups that stay empty for a label that was not found in any session.
+_TESTED = (
+    *("tested", "connected", "share_connected", "share_low", "share_high"),
+    *("mean_variance", "variance_low", "variance_high"),
+)
 
 
 def write_session_tables(
@@ -30,9 +37,13 @@ def write_session_tables(
     groups : PooledGroups
     """
     asked = asked_labels(pooled)
+    found = [label for label in asked if is_found(run, pooled, label)]
     kept = [row for row in group_rows(groups) if row["block"] in asked]
+    for row in kept:
+        if row["block"] not in found:
+            row |= dict.fromkeys(_TESTED)
     renamed = [_with_group(row, groups.column) for row in kept]
-    differences = [row for row in difference_rows(groups) if row["block"] in asked]
+    differences = [row for row in difference_rows(groups) if row["block"] in found]
     paths = [_write_neurons(folder / "neurons.csv", run, pooled)]
     paths.append(_write_rows(folder / "groups.csv", renamed))
     if differences:
@@ -45,7 +56,7 @@ def write_session_figures(
     run: SessionRun,
     pooled: PooledMaps,
     groups: PooledGroups,
-    follow: str | None = None,
+    followed: FollowedNeurons | None = None,
 ) -> tuple[list[Path], list[str]]:
     """Draw the figures of every label that is asked about, as PNG and SVG.
 
@@ -55,8 +66,8 @@ def write_session_figures(
     run : SessionRun
     pooled : PooledMaps
     groups : PooledGroups
-    follow : str, optional
-        Column of the units that identifies neurons over several sessions of an animal.
+    followed : FollowedNeurons, optional
+        Neurons that are drawn over days.
 
     Returns
     -------
@@ -68,12 +79,10 @@ def write_session_figures(
 
     from xcebra import plots
 
-    followed = None if follow is None else pooled.followed(follow)
     paths: list[Path] = []
     notes: list[str] = []
     for label, word in different_words(asked_labels(pooled)).items():
-        present = {name for name, amap in pooled.items() if label in amap.blocks}
-        if present <= set(doubts(run, label)):
+        if not is_found(run, pooled, label):
             notes.append(f"{label} was not found in any session; its figures are not drawn")
             continue
         figures: dict[str, Any] = {"groups": plots.pooled_groups(groups, label)}
@@ -92,8 +101,8 @@ def _write_neurons(path: Path, run: SessionRun, pooled: PooledMaps) -> Path:
         model = run.models[name]
         explained = model.variance_explained_["all"]
         tables[name] = neuron_columns(amap, model.goodness_of_fit_, explained)
-    known = {"animal": pooled.animals, "day": pooled.days}
-    known = {what: values for what, values in known.items() if values is not None}
+    given: dict[str, Mapping[str, Any] | None] = {"animal": pooled.animals, "day": pooled.days}
+    known = {what: values for what, values in given.items() if values is not None}
     own = ["session", *known]
     columns = list(dict.fromkeys(column for table in tables.values() for column in table))
     # A column of the units may be called as one of the first columns.
@@ -108,8 +117,9 @@ def _write_neurons(path: Path, run: SessionRun, pooled: PooledMaps) -> Path:
 
 def _with_group(row: Mapping[str, Any], column: str) -> dict[str, Any]:
     """Return the row of a group with plain names of columns, the label first."""
-    own = word_of(column.replace(", ", "_"))
-    name = own if own not in {**row, "label": ""} or own == column else "group"
+    name = word_of(column.replace(", ", "_"))
+    if name in {"label", *row} - {column}:
+        name = "group"
     return {
         "label" if key == "block" else name if key == column else key: value
         for key, value in row.items()

@@ -161,6 +161,12 @@ def doubts(run: SessionRun, label: str) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
+def is_found(run: SessionRun, pooled: PooledMaps, label: str) -> bool:
+    """Whether a label was found in one or more sessions, so that its groups may be read."""
+    present = {name for name, amap in pooled.items() if label in amap.blocks}
+    return bool(present - set(doubts(run, label)))
+
+
 def verdict_sentences(run: SessionRun, pooled: PooledMaps, label: str) -> list[str]:
     """Say in how many sessions a label was found, and what this means for the groups."""
     present = [name for name, amap in pooled.items() if label in amap.blocks]

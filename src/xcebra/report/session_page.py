@@ -35,6 +35,7 @@ from xcebra.report.session_maps import (
     asked_labels,
     doubts,
     groups_of,
+    is_found,
     load_maps,
     pooled_column,
     verdict_sentences,
@@ -201,10 +202,9 @@ def _answer(
 ) -> str:
     """Return figure, sentences and table about the groups of neurons for one label."""
     doubtful = doubts(run, label)
-    present = [name for name, amap in pooled.items() if label in amap.blocks]
     found, *more = verdict_sentences(run, pooled, label)
     text = f"<p><strong>{escaped(found)}</strong> {escaped(' '.join(more))}</p>"
-    if set(present) <= set(doubtful):
+    if not is_found(run, pooled, label):
         return text + (
             f'<p class="doubt">The scores for {escaped(label)} must not be read, so that no groups '
             "are compared.</p>"

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -27,9 +28,9 @@ from xcebra.report.run_settings import (
 
 # Whether sessions are trained together, or fitted one by one.
 Mode = Literal["joint", "separate"]
-# Columns of a table of sessions. Those of the second line replace what all sessions share.
-_COLUMNS = ("file", "session", "animal", "day")
+# Columns of a table of sessions. The first ones replace what all sessions share.
 _OVERRIDES = ("units", "epochs", "unit_table")
+_COLUMNS = ("file", "session", "animal", "day", *_OVERRIDES)
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,11 @@ def read_sessions(path: Path) -> tuple[Session, ...]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r} with sessions")
     columns, rows = _read_rows(path)
-    check_names(path, "columns", dict.fromkeys(columns), (*_COLUMNS, *_OVERRIDES))
+    for column in columns:
+        if column not in _COLUMNS:
+            near = get_close_matches(column, _COLUMNS, n=1)
+            hint = f"did you mean {near[0]!r}" if near else f"known are {', '.join(_COLUMNS)}"
+            raise InputError(f"{path}: has a column {column!r}, which has no meaning; {hint}")
     if "file" not in columns:
         raise InputError(
             f"{path}: has no column 'file', only {columns}; it names the recording of each session"
