@@ -44,7 +44,7 @@ SESSIONS, MAPS, UNFINISHED_MAPS = "sessions", "maps", ".maps"
 # Everything that commands write to the folder of a run by default, as patterns.
 _CONTENTS = (
     *(SETTINGS, RECORDING, MODEL, CHECKPOINT, MAP, REPORT, LOG),
-    *("checkpoint-session*.safetensors", SESSIONS, MAPS, UNFINISHED_MAPS),
+    *("checkpoint*-session*.safetensors", SESSIONS, MAPS, UNFINISHED_MAPS),
 )
 # Folder, inside the folder of a run, for the files of a run that is being replaced.
 _REPLACED = ".replaced"
