@@ -290,7 +290,7 @@ def _neuron_points(
 def _group_table(groups: PooledGroups, label: str) -> str:
     """Return a table of the groups, with all three measures."""
     rows = groups.groups[label]
-    interval = f"({100 * groups.level:g} % interval)"
+    interval = f"({100 * groups.level:g}\u00a0%\u00a0interval)"
     heads = ["" if groups.column == NO_COLUMN else groups.column]
     heads += ["connected", f"share {interval}", f"mean score {interval}", "neurons", "sessions"]
     heads += ["animals"] if rows[0].n_animals is not None else []
