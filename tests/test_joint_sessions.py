@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 import xcebra
 from xcebra import XCEBRA, PooledMaps, Recording
+from xcebra.attribution import fitting
 from xcebra.caveats import XcebraWarning
 from xcebra.common.errors import InputError
 from xcebra.data.label_info import LabelInfo
@@ -25,11 +26,16 @@ N = 300
 SETTINGS = {"time_dims": 1, "steps": 10, "batch_size": 64, "window": 1, "random_state": 0}
 
 
+with_mixtures = fitting.fit_crossed_mixtures
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _short_decoders():
     with pytest.MonkeyPatch.context() as patch:
         for name, recipe in RECIPES.items():
             patch.setitem(RECIPES, name, replace(recipe, decoder_steps=40))
+        # Mixtures take most of the time of a short fit, and most tests here are not about them.
+        patch.setattr(fitting, "fit_crossed_mixtures", lambda *_: {})
         yield
 
 
@@ -51,7 +57,7 @@ def fitted(model, *arguments, **settings):
 
 @pytest.fixture(scope="module")
 def recs():
-    return {"day 1": simulated(101), "day 2": simulated(102, 6, 250)}
+    return {"day 1": simulated(101), "day 2": simulated(102, 6, 600)}
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +131,8 @@ def assert_same_bits(model, other):
 
 
 @pytest.mark.parametrize("sessions", ["list", "mapping"])
-def test_one_session_among_several_is_bitwise_a_fit_to_one_recording(recs, sessions):
+def test_one_session_among_several_is_bitwise_a_fit_to_one_recording(recs, sessions, monkeypatch):
+    monkeypatch.setattr(fitting, "fit_crossed_mixtures", with_mixtures)
     rec = recs["day 1"]
     alone = quick().fit(rec, label="z2")
     X = [rec] if sessions == "list" else {"only": rec}
@@ -682,8 +689,7 @@ def crossed_r2(reader, other, rec):
 
 @pytest.fixture(scope="module")
 def aligned(readable):
-    pair = {name: readable[name] for name in "ab"}
-    model = fitted(quick(**TRAINED), pair, label="z2")
+    model = fitted(quick(**TRAINED), {name: readable[name] for name in "ab"}, label="z2")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", XcebraWarning)
         model.fit_session(readable["c"], name="c")
@@ -741,6 +747,6 @@ def test_mapped_sessions_are_read_in_batches_and_not_copied(recs, tmp_path, monk
     assert len(in_training) == 9 * 2
     assert all(in_place for in_place, _ in in_training)
     # Of a session: references, negatives, positives in time, and all positives of the label.
-    assert max(n for _, n in in_training) <= 16 * 5 < 250
+    assert max(n for _, n in in_training) <= 16 * 5 < N
     for name in recs:
         assert_same_bits(model.sessions_[name], expected.sessions_[name])
