@@ -29,7 +29,7 @@ class ShortRecordingWarning(XcebraWarning):
 
 
 class MissingLabelWarning(XcebraWarning):
-    """Some samples of a label are NaN; they are not used in the pairs of that label."""
+    """Samples of a label are NaN and are not used for it, or one of several sessions lacks it."""
 
 
 class LabelKindWarning(XcebraWarning):

@@ -580,11 +580,9 @@ class XCEBRA(JointSessions, _Embedding):
                     f"y has a label {name!r}, but the model was fitted with {list(self.readout_)}"
                 )
         scores = []
-        for name, values in recording.labels.items():
-            spec = self.decisions_.labels[name]
-            label = delayed(make_label(name, values, spec), spec.delay, recording.epochs)
-            predicted = self.readout_[name].predict(embedding[:, self.blocks_[name]])
-            scores.append(r_squared(label.points[label.valid], predicted[label.valid]))
+        for name in recording.labels:
+            block, points = self._known_points(name, embedding, recording)
+            scores.append(r_squared(points, self.readout_[name].predict(block)))
         return float(np.mean(scores))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
@@ -668,6 +666,25 @@ class XCEBRA(JointSessions, _Embedding):
             return self._recording(X, label=labels, reset=True)
         known = as_labels(y)
         return self._recording(X, {name: known[name] for name in labels}, reset=True)
+
+    def _known_points(
+        self, name: str, embedding: NDArray[np.float32], recording: Recording
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return a label's block of the embedding, and the label, where it is known."""
+        spec = self.decisions_.labels[name]
+        values = recording.labels[name]
+        label = delayed(make_label(name, values, spec), spec.delay, recording.epochs)
+        return embedding[label.valid, self.blocks_[name]], label.points[label.valid]
+
+    def _block_and_label(self, name: str, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Embed data, and return the block of a label and the label itself."""
+        known = X.labels if y is None and isinstance(X, Recording) else as_labels(y)
+        if name not in known:
+            raise InputError(
+                f"the label {name!r} is not given: pass y=..., or a Recording that has it", ("y",)
+            )
+        recording = self._recording(X, {name: known[name]})
+        return self._known_points(name, embed(self.encoder_, recording), recording)
 
     def _tested(self, X: Any, y: Any, controls: bool) -> dict[str, Connections]:
         """Test the connections of a session."""

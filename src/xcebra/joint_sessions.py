@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
@@ -22,6 +23,7 @@ from xcebra.attribution.joint_fitting import (
     train_new_session,
     trained_digest,
 )
+from xcebra.attribution.label_axes import Readout
 from xcebra.attribution.pooled import PooledMaps, pool
 from xcebra.caveats import XcebraWarning
 from xcebra.common.checks import number, raise_if
@@ -36,6 +38,7 @@ from xcebra.data.sessions import (
     named_sessions,
 )
 from xcebra.io.model_file import ModelStore, plain
+from xcebra.metrics import r_squared
 from xcebra.statistics.significance import merged
 from xcebra.training.decisions import Decisions
 from xcebra.training.goodness_of_fit import GoodnessOfFit, over_sessions
@@ -180,6 +183,42 @@ class JointSessions:
         self.sessions_ = {**self.sessions_, str(name): model}
         self.goodness_of_fit_ = _joint_goodness(self.decisions_, self.sessions_)
         return model
+
+    def alignment(self, X: Any, y: Any = None) -> dict[str, NDArray[np.float64]]:
+        """How well the label spaces of sessions that were fitted together agree.
+
+        The label of one session is predicted from its own embedding with the linear map
+        (``readout_``) that was fitted to another session.
+
+        Parameters
+        ----------
+        X : mapping of str to Recording, DataFrame or array, or list of these
+            The sessions, as for `fit`.
+        y : mapping, list or None
+            Their labels; those of the Recordings if None.
+
+        Returns
+        -------
+        dict of str to ndarray of shape (n_sessions, n_sessions)
+            For each label, R^2 of the label of the session of the column with the readout of the
+            session of the row, in the order of X. It is 1 if the prediction is perfect, and below
+            zero if it is worse than the mean. NaN where a session lacks the label.
+        """
+        check_is_fitted(self)
+        self._check_joint("alignment")
+        parts = self._by_session(X, y)
+        scores: dict[str, NDArray[np.float64]] = {}
+        for name in self.blocks_:
+            if name == "time":
+                continue
+            points: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
+            readouts: dict[str, Readout] = {}
+            for session, (model, x, own_y) in parts.items():
+                if name in model.readout_:
+                    points[session] = model._block_and_label(name, x, own_y)
+                    readouts[session] = model.readout_[name]
+            scores[name] = crossed_readouts(list(parts), points, readouts)
+        return scores
 
     def _fit_sessions(
         self,
@@ -375,6 +414,37 @@ class JointSessions:
                 f"{method} is for one session; use model.sessions_[name].{method}, with a name of "
                 f"{list(self.sessions_)}"
             )
+
+
+def crossed_readouts(
+    sessions: Sequence[str],
+    points: Mapping[str, tuple[NDArray[Any], NDArray[Any]]],
+    readouts: Mapping[str, Readout],
+) -> NDArray[np.float64]:
+    """Predict the label of every session with the readout of every session.
+
+    Parameters
+    ----------
+    sessions : sequence of str
+        All sessions, in order.
+    points : mapping of str to (ndarray of shape (n, n_latents), ndarray of shape (n, n_columns))
+        The block of the label and the label itself, for each session that has it.
+    readouts : mapping of str to Readout
+        Linear map from the block to the label, for the same sessions.
+
+    Returns
+    -------
+    ndarray of shape (n_sessions, n_sessions)
+        R^2 with the readout of the row, for the session of the column; NaN where there is none.
+    """
+    scores = np.full((len(sessions), len(sessions)), np.nan)
+    for i, row in enumerate(sessions):
+        for j, column in enumerate(sessions):
+            if row in readouts and column in points:
+                block, label = points[column]
+                if readouts[row].weights.shape == (label.shape[1], block.shape[1]):
+                    scores[i, j] = r_squared(label, readouts[row].predict(block))
+    return scores
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,15 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.report.session_case import HOSTILE, QUICK, WIDTH, session_recording
 from xcebra import Recording
 from xcebra.caveats import XcebraWarning
 from xcebra.data.label_info import LabelInfo
 from xcebra.io import write
 from xcebra.report.run_folder import Settings, Source, make_run
+from xcebra.report.session_maps import make_maps
+from xcebra.report.session_runs import make_session_run
+from xcebra.report.session_settings import SessionSettings, read_sessions
 from xcebra.statistics.significance import Connections
 
-HOSTILE = "<img src=x onerror=alert(1)>"
-N_NEURONS, WIDTH = 12, 0.05
+N_NEURONS = 12
 
 
 def simulated(n_times=1500):
@@ -76,6 +79,32 @@ def with_test(amap):
     scores = {name: values.copy() for name, values in amap.scores.items()}
     scores["heading"][[7, 3]] = scores["heading"].max() + 0.1
     return replace(amap, scores=scores, connections=tested)
+
+
+@pytest.fixture(scope="session")
+def session_files(tmp_path_factory):
+    """A table of four sessions of two animals, whose names are HTML."""
+    folder = tmp_path_factory.mktemp("sessions")
+    lines = ["file,session,animal,day"]
+    for animal in range(2):
+        for day in (1, 2):
+            name = f"m{animal}day{day}.npz"
+            write(session_recording(10 * animal + day, n_heading=4 + animal), folder / name)
+            lines.append(f"{name},<b>{animal}</b> {day},<i>mouse</i>{animal},{day}")
+    (folder / "sessions.csv").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def joint_run(session_files):
+    """A run over four sessions that were trained together, and its maps."""
+    settings = SessionSettings(
+        Source("", ("heading",)), read_sessions(session_files / "sessions.csv"), QUICK
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", XcebraWarning)
+        made = make_session_run(settings, session_files / "joint")
+        return made, make_maps(made, test=True)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from xcebra.attribution.tables import as_table
 from xcebra.caveats import PoolingWarning, warn
 from xcebra.common.checks import raise_if
 from xcebra.common.errors import InputError, Problem
-from xcebra.common.files import atomically
+from xcebra.common.files import atomically, safe_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -214,8 +213,10 @@ class PooledMaps(Mapping[str, AttributionMap]):
         folder.mkdir(exist_ok=True)
         index = folder / _INDEX
         before = _file_names(_read_index(index)) if index.is_file() else ()
-        taken = {path.name.lower() for path in folder.iterdir()}
-        names = {session: _free_name(session, taken) for session in self.maps}
+        taken = [path.name for path in folder.iterdir()]
+        names: dict[str, str] = {}
+        for session in self.maps:
+            names[session] = safe_name(session, (*taken, *names.values()), ".nc")
         try:
             for session, name in names.items():
                 self.maps[session].save(folder / name)
@@ -407,19 +408,6 @@ def _table_rows(
         for name, values in amap.units.items():
             row[f"unit_{name}" if name in row else name] = values[i]
         yield row
-
-
-def _free_name(session: str, taken: set[str]) -> str:
-    """Name of a map file that is safe on every system and not taken; it is then taken."""
-    stem = re.sub(r"[^A-Za-z0-9_-]+", "_", session).strip("_")[:80] or "session"
-    if re.fullmatch(r"con|prn|aux|nul|com\d|lpt\d", stem, re.IGNORECASE):
-        stem += "_"  # names of devices on Windows, whatever the ending
-    name, number = f"{stem}.nc", 2
-    # Some systems do not tell capital letters from small ones.
-    while name.lower() in taken:
-        name, number = f"{stem}-{number}.nc", number + 1
-    taken.add(name.lower())
-    return name
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:

@@ -243,24 +243,7 @@ class PooledGroups:
 
     def to_pandas(self) -> DataFrame:
         """Convert to a table with one row for each block and group."""
-        rows = [
-            {
-                "block": block,
-                self.column: row.group,
-                "neurons": row.n_neurons,
-                "sessions": row.n_sessions,
-                "animals": row.n_animals,
-                "tested": row.n_tested,
-                "connected": row.n_connected,
-                **_ends("share_connected", "share", row.connected),
-                **_ends("mean_score", "score", row.score),
-                **_ends("mean_variance", "variance", row.variance),
-                "over": (row.connected or row.score).over,
-            }
-            for block, groups in self.groups.items()
-            for row in groups
-        ]
-        return as_table(rows).set_index(["block", self.column])
+        return as_table(group_rows(self)).set_index(["block", self.column])
 
     def differences_to_pandas(self) -> DataFrame:
         """Convert to a table with one row for each block, pair of groups and measure.
@@ -268,30 +251,7 @@ class PooledGroups:
         Measures are ``"connected"``, the share of connected neurons, ``"score"``, the mean score,
         and ``"variance"``, the mean share of variance.
         """
-        rows = [
-            {
-                "block": block,
-                "first": pair.first,
-                "second": pair.second,
-                "measure": measure,
-                "difference": difference.value,
-                "low": difference.low,
-                "high": difference.high,
-                "p_value": difference.p_value,
-                "q_value": difference.q_value,
-                "differs": difference.differs,
-                "over": difference.over,
-            }
-            for block, pairs in self.comparisons.items()
-            for pair in pairs
-            for measure, difference in (
-                ("connected", pair.connected),
-                ("score", pair.score),
-                ("variance", pair.variance),
-            )
-            if difference is not None
-        ]
-        return as_table(rows)
+        return as_table(difference_rows(self))
 
     def __str__(self) -> str:
         lines = []
@@ -300,6 +260,54 @@ class PooledGroups:
             lines += [f"  {row.in_words()}" for row in groups]
             lines += [f"  {pair.in_words()}" for pair in self.comparisons[block]]
         return "\n".join([*lines, *self.cautions])
+
+
+def group_rows(groups: PooledGroups) -> list[dict[str, Any]]:
+    """Return one row for each block and group."""
+    return [
+        {
+            "block": block,
+            groups.column: row.group,
+            "neurons": row.n_neurons,
+            "sessions": row.n_sessions,
+            "animals": row.n_animals,
+            "tested": row.n_tested,
+            "connected": row.n_connected,
+            **_ends("share_connected", "share", row.connected),
+            **_ends("mean_score", "score", row.score),
+            **_ends("mean_variance", "variance", row.variance),
+            "over": (row.connected or row.score).over,
+        }
+        for block, found in groups.groups.items()
+        for row in found
+    ]
+
+
+def difference_rows(groups: PooledGroups) -> list[dict[str, Any]]:
+    """Return one row for each block, pair of groups and measure."""
+    return [
+        {
+            "block": block,
+            "first": pair.first,
+            "second": pair.second,
+            "measure": measure,
+            "difference": difference.value,
+            "low": difference.low,
+            "high": difference.high,
+            "p_value": difference.p_value,
+            "q_value": difference.q_value,
+            "differs": difference.differs,
+            "over": difference.over,
+        }
+        for block, pairs in groups.comparisons.items()
+        for pair in pairs
+        for measure, difference in (
+            ("connected", pair.connected),
+            ("score", pair.score),
+            ("variance", pair.variance),
+        )
+        if difference is not None
+    ]
 
 
 @dataclass(frozen=True, eq=False)

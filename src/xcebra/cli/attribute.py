@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xcebra.cli.console import GroupBy, Json, Quiet, RunFolder, one_line_errors, without_none
+from xcebra.cli.sessions import attribute_sessions, refuse_for_sessions
 from xcebra.common.choices import Aggregate, Basis, Method
 from xcebra.common.errors import InputError
 
@@ -56,8 +57,24 @@ def attribute(
     with one_line_errors(quiet):
         from xcebra.attribution.groups import group_names
         from xcebra.report.questions import ordered_blocks
-        from xcebra.report.run_folder import MAP, Run, logged
+        from xcebra.report.run_folder import MAP, Run
+        from xcebra.report.run_log import logged
+        from xcebra.report.session_runs import SessionRun, is_session_run
 
+        if is_session_run(run):
+            refuse_for_sessions(run, out=out, keep_time=keep_time or None, figure=figure)
+            several = SessionRun.open(run)
+            maps = {
+                "method": method,
+                "basis": basis,
+                "smooth": smooth,
+                "aggregate": aggregate,
+                "block": block,
+                "test": test,
+                "refits": refits,
+            }
+            attribute_sessions(several, maps, group_by, quiet=quiet, as_json=as_json)
+            return
         path = out or run / MAP
         if path.suffix != ".nc":
             raise InputError(f"--out {path} must end in .nc, the map's file format (netCDF)")

@@ -39,7 +39,7 @@ _ARGUMENTS = (
         "epochs",
         "circular",
     ),
-    *("control", "units", "unit_table", "group_by"),
+    *("control", "units", "unit_table", "group_by", "sessions", "time_block", "session_weight"),
     *("bin_size", "smooth", "window", "time_offset", "steps", "batch_size", "learning_rate"),
     *("jacobian_weight", "temperature", "objective", "recipe", "device", "out"),
     *("method", "basis", "aggregate", "block", "keep_time", "refits", "jobs", "dask", "also"),

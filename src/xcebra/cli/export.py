@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from xcebra.cli.console import GroupBy, Json, Quiet, RunFolder, one_line_errors
+from xcebra.cli.sessions import export_sessions, made_folder
 from xcebra.common.errors import InputError
 
 _FOLDER = "export"
@@ -23,6 +24,13 @@ def export(
         bool, typer.Option("--figures", help="Draw the figures of every label, as PNG and SVG.")
     ] = False,
     group_by: GroupBy = None,
+    follow: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the units that says which neuron is which in several sessions of an "
+            "animal; draws them over days."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the files; by default export in the run.")
     ] = None,
@@ -32,14 +40,29 @@ def export(
     """Write tables and figures for papers and talks.
 
     Without --csv and --figures, both are written. Neurons are sorted by their score. Without
-    --group-by, they are grouped by area or cell type, if the recording says so.
+    --group-by, they are grouped by area or cell type, if the recording says so. Of several
+    sessions, differences.csv compares the groups.
     """
     with one_line_errors(quiet):
         from xcebra.attribution.attribution_map import AttributionMap
         from xcebra.attribution.groups import group_names, usual_column
         from xcebra.report.export import write_figures, write_groups, write_neurons
         from xcebra.report.run_folder import MAP, Run
+        from xcebra.report.session_runs import SessionRun, is_session_run
 
+        if is_session_run(run):
+            made, remarks = export_sessions(
+                SessionRun.open(run),
+                out or run / _FOLDER,
+                tables=as_csv or not figures,
+                figures=figures or not as_csv,
+                group_by=group_by,
+                follow=follow,
+            )
+            _print(made, remarks, quiet=quiet, as_json=as_json)
+            return
+        if follow is not None:
+            raise InputError("--follow is for a run over several sessions; leave it out")
         opened_run = Run.open(run)
         if not (run / MAP).is_file():
             raise FileNotFoundError(
@@ -49,10 +72,7 @@ def export(
         column = usual_column(amap.units) if group_by is None else group_by
         if column is not None:
             group_names(amap.units, column)  # raises an error before anything is written
-        folder = out or run / _FOLDER
-        if folder.exists() and not folder.is_dir():
-            raise InputError(f"out={str(folder)!r} is a file; name a folder", ("out",))
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = made_folder(out or run / _FOLDER)
         paths: list[Path] = []
         notes: list[str] = []
         both = as_csv == figures
@@ -64,10 +84,14 @@ def export(
         if figures or both:
             drawn, notes = write_figures(folder, opened_run, amap, column)
             paths += drawn
-        if as_json:
-            typer.echo(json.dumps({"files": [str(path) for path in paths], "notes": notes}))
-        elif not quiet:
-            for note in notes:
-                typer.echo(f"xcebra: note: {note}", err=True)
-            for path in paths:
-                typer.echo(path)
+        _print(paths, notes, quiet=quiet, as_json=as_json)
+
+
+def _print(paths: list[Path], notes: list[str], *, quiet: bool, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"files": [str(path) for path in paths], "notes": notes}))
+    elif not quiet:
+        for note in notes:
+            typer.echo(f"xcebra: note: {note}", err=True)
+        for path in paths:
+            typer.echo(path)

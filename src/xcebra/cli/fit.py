@@ -1,4 +1,4 @@
-"""``xcebra fit``: fit a model to a recording, in the folder of a run."""
+"""``xcebra fit``: fit a model to one or several recordings, in the folder of a run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xcebra.cli.console import Json, Quiet, one_line_errors, without_none
-from xcebra.common.choices import ObjectiveName, RecipeName
+from xcebra.common.choices import ObjectiveName, RecipeName, SessionWeight, TimeBlock
 from xcebra.common.errors import InputError
 from xcebra.common.progress import watched
 
 if TYPE_CHECKING:
     from xcebra.report.run_folder import Run
+    from xcebra.report.run_settings import Settings
+    from xcebra.report.session_runs import SessionRun
+    from xcebra.report.session_settings import Mode, Session, SessionSettings
     from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 
 def fit(
-    file: Annotated[
-        Path | None, typer.Argument(help="A recording; not needed with --config.")
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="A recording, or several, which are then sessions of one fit; not needed with "
+            "--config or --sessions."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the run.")] = Path("run"),
     label: Annotated[
@@ -117,6 +124,35 @@ def fit(
         ObjectiveName | None,
         typer.Option(help="contrastive, or regression: the supervised baseline."),
     ] = None,
+    sessions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table of sessions (CSV or Parquet) with the columns file and, if known, session, "
+            "animal, day, units, epochs and unit_table."
+        ),
+    ] = None,
+    separate: Annotated[
+        bool,
+        typer.Option("--separate", help="Fit several sessions one by one, not together."),
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="With --separate: number of processes; by default, one per core."),
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(help="With --separate: address of a Dask scheduler that sees the same files."),
+    ] = None,
+    time_block: Annotated[
+        TimeBlock | None,
+        typer.Option(help="Whether sessions that are fitted together share their time latents."),
+    ] = None,
+    session_weight: Annotated[
+        SessionWeight | None,
+        typer.Option(
+            help="What sessions that are fitted together count: equal, or by their samples."
+        ),
+    ] = None,
     recipe: Annotated[RecipeName | None, typer.Option(help="Set of default values.")] = None,
     seed: Annotated[
         int | None, typer.Option(help="Random seed; another seed gives another fit.")
@@ -132,14 +168,32 @@ def fit(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Fit a model to a recording, and write everything to one folder.
+    """Fit a model to a recording, or to several sessions, and write everything to one folder.
 
     After Ctrl-C, the same command continues the fit. Options win over settings in --config.
     """
     with one_line_errors(quiet):
-        from xcebra.report.run_folder import Settings, Source, make_run
+        from xcebra.report import run_folder
+        from xcebra.report.run_settings import Settings, Source
+        from xcebra.report.session_runs import make_session_run
+        from xcebra.report.session_settings import SessionSettings, load_settings
 
-        before = Settings.load(config) if config else Settings(Source(""), {"random_state": 0})
+        before = load_settings(config) if config else Settings(Source(""), {"random_state": 0})
+        chosen = _sessions(files, sessions, before)
+        file = files[0] if files and chosen is None else None
+        one_by_one = separate or (isinstance(before, SessionSettings) and before.mode == "separate")
+        mode: Mode = "separate" if one_by_one else "joint"
+        _check_several(
+            chosen is not None,
+            one_by_one,
+            without_none(
+                separate=separate or None,
+                jobs=jobs,
+                dask=dask,
+                time_block=time_block,
+                session_weight=session_weight,
+            ),
+        )
         source = replace(
             before.recording,
             **without_none(
@@ -174,22 +228,70 @@ def fit(
             recipe=recipe,
             random_state=seed,
             device=device,
+            time_block=time_block,
+            session_weight=session_weight,
         )
+        model = {**before.model, **parameters}
         if threads is not None:
             import torch
 
             torch.set_num_threads(threads)
-        run = make_run(
-            Settings(source, {**before.model, **parameters}),
+        how: dict[str, Any] = {
+            "progress": watched() and not quiet and not as_json,
+            "overwrite": overwrite,
+        }
+        if chosen is None:
+            run = run_folder.make_run(Settings(source, model), out, **how)
+            summary = _summary(run)
+            if as_json:
+                typer.echo(json.dumps(summary))
+            elif not quiet:
+                _print_fit(run, summary)
+            return
+        several = make_session_run(
+            SessionSettings(replace(source, file="", sha256=None), chosen, model, mode),
             out,
-            progress=watched() and not quiet and not as_json,
-            overwrite=overwrite,
+            jobs=jobs,
+            dask=dask,
+            **how,
         )
-        summary = _summary(run)
         if as_json:
-            typer.echo(json.dumps(summary))
+            typer.echo(json.dumps(_session_summary(several)))
         elif not quiet:
-            _print_fit(run, summary)
+            _print_sessions(several)
+
+
+def _sessions(
+    files: list[Path] | None, table: Path | None, before: Settings | SessionSettings
+) -> tuple[Session, ...] | None:
+    """Return the sessions to fit; None for a run over one recording."""
+    from xcebra.report.session_settings import SessionSettings, read_sessions, sessions_of_files
+
+    if table is not None:
+        if files:
+            raise InputError(
+                f"--sessions {table} and {files[0]} exclude each other: add the file to the table"
+            )
+        return read_sessions(table)
+    if files and len(files) > 1:
+        return sessions_of_files(files)
+    if not files and isinstance(before, SessionSettings):
+        return before.sessions
+    return None
+
+
+def _check_several(several: bool, separate: bool, options: Mapping[str, Any]) -> None:
+    """Raise an error about options for several sessions that have no effect here."""
+    for name in options:
+        option = f"--{name.replace('_', '-')}"
+        if not several:
+            raise InputError(f"{option} is for several sessions; name several files, or --sessions")
+        if separate and name in ("time_block", "session_weight"):
+            raise InputError(
+                f"{option} is for sessions that are fitted together; leave it out, or --separate"
+            )
+        if not separate and name in ("jobs", "dask"):
+            raise InputError(f"{option} is for sessions that are fitted one by one; add --separate")
 
 
 def _dims_by_label(options: list[str] | None, labels: tuple[str, ...]) -> Any:
@@ -256,6 +358,37 @@ def _plain_fit(fit: GoodnessOfFit) -> dict[str, Any]:
     if fit.decoding is not None:
         values["decoding"] = {k: v for k, v in values["decoding"].items() if k != "nulls"}
     return {"verdict": fit.verdict, **values, "effect": fit.effect}
+
+
+def _session_summary(run: SessionRun) -> dict[str, Any]:
+    """Return the results of the fits to all sessions as plain values."""
+    summary: dict[str, Any] = {
+        "run": str(run.folder),
+        "mode": run.settings.mode,
+        "sessions": {name: _summary(run.single(name)) for name in run.models},
+    }
+    if run.joint is not None:
+        fits = run.joint.goodness_of_fit_
+        summary["goodness_of_fit"] = {name: _plain_fit(fit) for name, fit in fits.items()}
+    return summary
+
+
+def _print_sessions(run: SessionRun) -> None:
+    from xcebra.common.rendering import verdict_words
+
+    for name, model in run.models.items():
+        typer.echo(f"{name}: {run.recordings[name].extent}")
+        for block, goodness in model.goodness_of_fit_.items():
+            if block != "time":
+                typer.echo(f"  {block}: {verdict_words(block, goodness)}")
+    if run.joint is not None:
+        verdicts = [
+            f"{block} {goodness.verdict}"
+            for block, goodness in run.joint.goodness_of_fit_.items()
+            if block != "time"
+        ]
+        typer.echo(f"all {len(run.models)} sessions together: {', '.join(verdicts)}")
+    typer.echo(run.folder)
 
 
 def _print_fit(run: Run, summary: Mapping[str, Any]) -> None:

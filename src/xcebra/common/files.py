@@ -1,12 +1,37 @@
-"""Writing of files that are either complete or absent, never partly written."""
+"""Safe names of files, and files that are either complete or absent, never partly written."""
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+def safe_name(text: str, taken: Iterable[str] = (), suffix: str = "") -> str:
+    """Return a name of a file or folder that is safe on every system and not taken.
+
+    It has no separators of folders. Names that are the same after that are numbered.
+
+    Parameters
+    ----------
+    text : str
+        What the name should say.
+    taken : iterable of str
+        Names that cannot be used. Capital and small letters count as the same.
+    suffix : str
+        Ending of the name, such as ``".nc"``.
+    """
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:80] or "session"
+    if re.fullmatch(r"con|prn|aux|nul|com\d|lpt\d", stem, re.IGNORECASE):
+        stem += "_"  # names of devices on Windows, whatever the ending
+    used = {name.lower() for name in taken}
+    name, number = f"{stem}{suffix}", 2
+    while name.lower() in used:
+        name, number = f"{stem}-{number}{suffix}", number + 1
+    return name
 
 
 @contextmanager

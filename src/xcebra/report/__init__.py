@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +41,6 @@ _LITTLE = 0.05
 # Parts of the script, in the order in which they are joined.
 _SCRIPTS = ("base", "tuning", "answer", "map", "time", "embedding", "table", "start")
 _TITLE = "Which neurons carry this behaviour?"
-_PAPER = (
-    "Schneider, S., González Laiz, R., Filippova, A., Frey, M. and Mathis, M. W. (2025). "
-    "Time-series attribution maps with regularized contrastive learning. AISTATS."
-)
 
 
 def report_run(
@@ -160,30 +153,10 @@ def write_report(
         "training": ("Training", _training(model)),
         "neurons": ("Neurons", _neurons(model, amap, truth)),
         "settings": ("Settings", _settings(model, amap, source)),
-        "cite": ("How to cite", _cite()),
+        "cite": ("How to cite", page.citation()),
     }
     sections = {name: section for name, section in sections.items() if section[1]}
-    style, script = _style_and_script()
-    # Only "<" could end the script element, so it is escaped.
-    data = json.dumps(numbers, separators=(",", ":")).replace("<", "\\u003c")
-    links = "".join(
-        f'<li><a href="#{name}">{_link(head)}</a></li>' for name, (head, _) in sections.items()
-    )
-    body = "".join(
-        f'<section id="{name}" aria-labelledby="{name}-head"><h2 id="{name}-head">{head}</h2>'
-        f"{content}</section>"
-        for name, (head, content) in sections.items()
-    )
-    text = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="icon" href="data:,">'
-        f"<title>{escaped(title)}</title><style>{style}</style></head><body>"
-        f'<header><h1>{escaped(title)}</h1><nav aria-label="On this page"><ul>{links}</ul></nav>'
-        f"</header><main>{body}</main>{_PANEL}"
-        f'<script type="application/json" id="numbers">{data}</script>'
-        f"<script>{script}</script></body></html>\n"
-    )
+    text = page.document(title, sections, _SCRIPTS, numbers=numbers, after=_PANEL)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomically(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -193,18 +166,6 @@ def write_report(
 def _title(amap: AttributionMap) -> str:
     labels = [name for name in asked_blocks(amap) if name != "time"]
     return f"Which neurons carry {' and '.join(labels)}?" if labels else _TITLE
-
-
-def _link(head: str) -> str:
-    """Return the text of a link to a section: for a question, the label that it is about."""
-    return head.removeprefix("Which neurons carry ").removesuffix("?")
-
-
-def _style_and_script() -> tuple[str, str]:
-    folder = files("xcebra.report")
-    style = folder.joinpath("page.css").read_text("utf-8")
-    parts = [folder.joinpath("scripts", f"{name}.js").read_text("utf-8") for name in _SCRIPTS]
-    return style, f'"use strict";\n(() => {{\n{"".join(parts)}}})();\n'
 
 
 def _group_columns(
@@ -381,19 +342,4 @@ def _settings(model: XCEBRA, amap: AttributionMap, source: Mapping[str, Any] | N
         "Map": amap.made,
         "Made with": made_with(),
     }
-    for title, values in groups.items():
-        if values:
-            rows = [[name, _plain(value)] for name, value in values.items()]
-            text += f"<details><summary>{title}</summary>{page.table(['', ''], rows)}</details>"
-    return text
-
-
-def _cite() -> str:
-    return (
-        f"<p>The method: {escaped(_PAPER)}</p>"
-        f"<p>The software: xcebra, version {escaped(version('xcebra'))}.</p>"
-    )
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)
+    return text + page.settings_tables(groups)

@@ -21,7 +21,7 @@ from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 # Neurons whose tuning is drawn for each label.
 _N_TUNING = 6
-_FORMATS = (".png", ".svg")
+FORMATS = (".png", ".svg")
 
 
 def neuron_columns(
@@ -52,9 +52,9 @@ def neuron_columns(
         columns[plain] = texts
 
     for name, values in amap.units.items():
-        add(_word(name), unit_texts(values))
+        add(word_of(name), unit_texts(values))
     for name in ordered_blocks(amap):
-        word, tested = _word(name), amap.connections.get(name)
+        word, tested = word_of(name), amap.connections.get(name)
         add(f"score_{word}", _numbers(amap.block(name)))
         if tested is not None:
             called = [str(bool(value)) for value in amap.significant(name)]
@@ -67,9 +67,9 @@ def neuron_columns(
             if opinion.encoding is not None:
                 add(f"encoding_{word}", _numbers(opinion.encoding))
             if opinion.usual is not None:
-                add(f"{_word(str(opinion.usual_name))}_{word}", _numbers(opinion.usual))
+                add(f"{word_of(str(opinion.usual_name))}_{word}", _numbers(opinion.usual))
     for opinion in list(amap.opinions.values())[:1]:  # the rate is the same for all labels
-        add(f"rate_{_word(opinion.rate_unit)}", _numbers(opinion.rate))
+        add(f"rate_{word_of(opinion.rate_unit)}", _numbers(opinion.rate))
     add("variance_explained", _numbers(explained))
     return columns
 
@@ -79,13 +79,13 @@ def write_neurons(path: Path, run: Run, amap: AttributionMap) -> Path:
     columns = neuron_columns(amap, run.model.goodness_of_fit_, run.model.variance_explained_["all"])
     order = first_neurons(amap, ordered_blocks(amap)[0])
     rows = ([texts[i] for texts in columns.values()] for i in order)
-    return _write_csv(path, list(columns), rows)
+    return write_csv(path, list(columns), rows)
 
 
 def write_groups(path: Path, run: Run, amap: AttributionMap, groups: Groups) -> Path:
     """Write a CSV file with one row for each label that is asked about and each group."""
     fits = run.model.goodness_of_fit_
-    column = _word(groups.column.replace(", ", "_"))
+    column = word_of(groups.column.replace(", ", "_"))
     head = ["label", column if column != "label" else "group", "neurons", "connected"]
     head += ["share_connected", "share_low", "share_high", "mean_score"]
     rows = []
@@ -97,7 +97,7 @@ def write_groups(path: Path, run: Run, amap: AttributionMap, groups: Groups) -> 
             texts = ["" if value is None else f"{value:.6g}" for value in tested]
             mean = f"{score.mean_score:.6g}"
             rows.append([name, score.group, str(score.n_neurons), *texts, mean])
-    return _write_csv(path, head, rows)
+    return write_csv(path, head, rows)
 
 
 def write_figures(
@@ -131,7 +131,7 @@ def write_figures(
     tuning_groups = columns if columns and set(columns) <= set(run.recording.units) else None
     paths: list[Path] = []
     notes: list[str] = []
-    words = _different_words(asked_blocks(amap))
+    words = different_words(asked_blocks(amap))
     for name, word in words.items():
         reason = doubt(run.model.goodness_of_fit_, name)
         figures: dict[str, Any] = {
@@ -154,12 +154,13 @@ def write_figures(
             except InputError as error:
                 notes.append(f"no tuning is drawn: {error}")
         for kind, figure in figures.items():
-            paths += [plots.save(figure, folder / f"{kind}_{word}{suffix}") for suffix in _FORMATS]
+            paths += [plots.save(figure, folder / f"{kind}_{word}{suffix}") for suffix in FORMATS]
             plt.close(np.ravel(figure)[0].figure)
     return paths, notes
 
 
-def _write_csv(path: Path, head: list[str], rows: Iterable[list[str]]) -> Path:
+def write_csv(path: Path, head: list[str], rows: Iterable[list[str]]) -> Path:
+    """Write a CSV file and return its path."""
     with atomically(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(head)
@@ -171,18 +172,18 @@ def _numbers(values: Any) -> list[str]:
     return [f"{value:z.6g}" if np.isfinite(value) else "" for value in np.asarray(values, float)]
 
 
-def _word(text: str) -> str:
+def word_of(text: str) -> str:
     """Return a text with everything but letters, digits and underscores replaced."""
     return re.sub(r"\W", "_", text)
 
 
-def _different_words(names: list[str]) -> dict[str, str]:
+def different_words(names: list[str]) -> dict[str, str]:
     """Return a word for each name that can be part of a file's name; no two are the same."""
     words: dict[str, str] = {}
     for name in names:
         # Names of files have a limit of 255 bytes on most systems.
-        word, n = _word(name)[:60], 2
+        word, n = word_of(name)[:60], 2
         while word.lower() in {other.lower() for other in words.values()}:
-            word, n = f"{_word(name)[:60]}_{n}", n + 1
+            word, n = f"{word_of(name)[:60]}_{n}", n + 1
         words[name] = word
     return words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from xcebra.data.recording import Recording
-from xcebra.report.run_folder import Source
+from xcebra.report.run_settings import Source
 from xcebra.training.goodness_of_fit import GoodnessOfFit
 
 # Widest bin, in seconds, that is advised. The widest bins that were tried on real recordings
@@ -39,7 +39,7 @@ def next_step(name: str, fit: GoodnessOfFit, source: Source, recording: Recordin
         return ""
     if name == "time":
         return "the neurons share nothing that lasts beyond the labels: --time-dims 0 leaves it out"
-    width = _sample_width(recording)
+    width = sample_width(recording)
     if width is not None and width < _WIDEST_BIN - 1e-9:
         wider = min(_WIDEST_BIN, max(_MIDDLE_BIN, 2 * width))
         return f"next, try wider bins, in which there are more spikes: --bin-size {wider:.3g}"
@@ -54,7 +54,7 @@ def next_step(name: str, fit: GoodnessOfFit, source: Source, recording: Recordin
     return f"{_last(recording)}; a map of {name} would not be right, whatever the settings"
 
 
-def _sample_width(recording: Recording) -> float | None:
+def sample_width(recording: Recording) -> float | None:
     """Seconds between samples; None if the times are not known."""
     if recording.time is None or recording.n_times < 2:
         return None
@@ -66,7 +66,7 @@ def _last(recording: Recording) -> str:
     reasons = []
     if recording.n_neurons < _FEW_UNITS:
         reasons.append(f"only {recording.n_neurons} units")
-    width = _sample_width(recording)
+    width = sample_width(recording)
     if width is not None and recording.n_times * width / 60 < _FEW_MINUTES:
         reasons.append(f"only {recording.n_times * width / 60:.1f} minutes")
     if reasons:

@@ -1,21 +1,107 @@
-"""Parts of the page that need no script: warnings, training curves and plain tables."""
+"""The frame of a page, and parts that need no script: warnings, training curves and tables."""
 
 from __future__ import annotations
 
 import html
+import json
+import re
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from importlib.resources import files
 from typing import Any
 
 from xcebra.attribution.sparse_basis import Mixture
 
 # Size and margins of the training curves in pixels, and the colours of their lines.
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 260, 48, 34
+_PAPER = (
+    "Schneider, S., González Laiz, R., Filippova, A., Frey, M. and Mathis, M. W. (2025). "
+    "Time-series attribution maps with regularized contrastive learning. AISTATS."
+)
 _LINES = ("#1f6f8b", "#c2571a", "#7b4aa0", "#2f8f4e", "#a3261b", "#8a7a00")
 
 
 def escaped(text: Any) -> str:
     """Return a value as text with the special characters of HTML escaped."""
     return html.escape(str(text))
+
+
+def document(
+    title: str,
+    sections: Mapping[str, tuple[str, str]],
+    scripts: Sequence[str],
+    *,
+    below: str = "",
+    numbers: Mapping[str, Any] | None = None,
+    after: str = "",
+) -> str:
+    """Return a whole page that needs no other file.
+
+    Parameters
+    ----------
+    title : str
+    sections : mapping of str to (str, str)
+        For each section, by its identifier, its heading and its content, as HTML.
+    scripts : sequence of str
+        Parts of the script, in the order in which they are joined.
+    below : str
+        A line below the title.
+    numbers : mapping, optional
+        Plain values for the script.
+    after : str
+        HTML after the sections.
+    """
+    folder = files("xcebra.report")
+    style = folder.joinpath("page.css").read_text("utf-8")
+    parts = [folder.joinpath("scripts", f"{name}.js").read_text("utf-8") for name in scripts]
+    script = f'"use strict";\n(() => {{\n{"".join(parts)}}})();\n'
+    links = "".join(
+        f'<li><a href="#{name}">{_link(head)}</a></li>' for name, (head, _) in sections.items()
+    )
+    body = "".join(
+        f'<section id="{name}" aria-labelledby="{name}-head"><h2 id="{name}-head">{head}</h2>'
+        f"{content}</section>"
+        for name, (head, content) in sections.items()
+    )
+    line = f'<p class="soft">{escaped(below)}</p>' if below else ""
+    data = ""
+    if numbers is not None:
+        # Only "<" could end the script element, so it is escaped.
+        text = json.dumps(numbers, separators=(",", ":")).replace("<", "\\u003c")
+        data = f'<script type="application/json" id="numbers">{text}</script>'
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,">'
+        f"<title>{escaped(title)}</title><style>{style}</style></head><body>"
+        f"<header><h1>{escaped(title)}</h1>{line}"
+        f'<nav aria-label="On this page"><ul>{links}</ul></nav>'
+        f"</header><main>{body}</main>{after}{data}<script>{script}</script></body></html>\n"
+    )
+
+
+def _link(head: str) -> str:
+    """Return the text of a link to a section: for a question, the label that it is about."""
+    asked = re.fullmatch(r"Which .*? carry (.*)\?", head)
+    return head if asked is None else asked[1]
+
+
+def settings_tables(groups: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return tables of settings that the reader can open, by their titles."""
+    text = ""
+    for title, values in groups.items():
+        if values:
+            rows = [[name, v if isinstance(v, str) else repr(v)] for name, v in values.items()]
+            text += f"<details><summary>{title}</summary>{table(['', ''], rows)}</details>"
+    return text
+
+
+def citation() -> str:
+    """Return what to cite, the method and the software."""
+    return (
+        f"<p>The method: {escaped(_PAPER)}</p>"
+        f"<p>The software: xcebra, version {escaped(version('xcebra'))}.</p>"
+    )
 
 
 def notes(messages: Sequence[str]) -> str:

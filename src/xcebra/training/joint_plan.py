@@ -180,10 +180,7 @@ def make_joint_plan(
             ("objective",),
         )
     order = list(dict.fromkeys(name for rec in recordings.values() for name in rec.labels))
-    if isinstance(params["label_dims"], Mapping):
-        problems: list[str] = []
-        settings.named(problems, "label_dims", params["label_dims"], order, None)
-        raise_if(problems)
+    _check_label_dims(params, order)
     specs = _common_specs(recordings, params, order)
     shared = params["time_block"] == "shared" and not single
     plans = {}
@@ -203,6 +200,39 @@ def make_joint_plan(
         batch_sizes=_batch_sizes(plans, params["session_weight"]),
         shared=shared,
     )
+
+
+def check_sessions(
+    recordings: Mapping[str, Recording],
+    params: Mapping[str, Any],
+    controls: tuple[str, ...] = (),
+) -> None:
+    """Raise an error if sessions cannot be fitted one by one, or if their labels do not compare.
+
+    Nothing that takes long is computed.
+
+    Parameters
+    ----------
+    recordings, params, controls
+        As for `make_joint_plan`.
+    """
+    order = list(dict.fromkeys(name for rec in recordings.values() for name in rec.labels))
+    _check_label_dims(params, order)
+    _common_specs(recordings, params, order)
+    quick = {**params, "time_dims": params["time_dims"] or 0, "window": params["window"] or 1}
+    for name, recording in recordings.items():
+        with _about_session(name), warnings.catch_warnings():
+            # The fits warn of the same things.
+            warnings.simplefilter("ignore", XcebraWarning)
+            own = _session_params(quick, recording)
+            make_joint_plan({name: recording}, own, _of(controls, recording))
+
+
+def _check_label_dims(params: Mapping[str, Any], labels: list[str]) -> None:
+    if isinstance(params["label_dims"], Mapping):
+        problems: list[str] = []
+        settings.named(problems, "label_dims", params["label_dims"], labels, None)
+        raise_if(problems)
 
 
 def make_session_plan(
