@@ -149,6 +149,13 @@ class JointSessions:
                 f"{_label_names(X, y) or 'none'}",
                 ("y",),
             )
+        for control in decided.controls:
+            if control not in _label_names(X, y):
+                raise InputError(
+                    f"session {str(name)!r} lacks {control!r}, which the joint fit controls for; "
+                    "give it as a label of the session",
+                    ("y",),
+                )
         chosen, _ = chosen_by_session(data, own_y, present, list(decided.controls) or None)
         model: XCEBRA = clone(self)
         recording = model._session_recording(X, y, chosen[str(name)])
