@@ -116,6 +116,10 @@ def group_gains(
         residual_cleared = x - SmoothRegression(x, cleared, fold, rng).predictions()
         better = np.square(residual_cleared).sum(axis=0) < np.square(residual).sum(axis=0)
         residual = np.where(better, residual_cleared, residual)
+    # A prediction that is worse than the mean is not used. Its error is a function of the others,
+    # which products of the block with the others would explain, although nothing follows the block.
+    worse = np.square(residual).sum(axis=0) > np.square(x).sum(axis=0)
+    residual = np.where(worse, x, residual)
     left = np.square(residual).sum(axis=0)
     residual = (residual - residual.mean(axis=0)).astype(np.float32)
     ridge = _HeldOutRidge(functions, stretch, roughness)
