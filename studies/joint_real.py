@@ -59,13 +59,7 @@ class Parts:
 
 ITEMS = [
     Parts(case, split, joint)
-    for case, split in (
-        ("heading", "time"),
-        ("heading", "neurons"),
-        ("position", "time"),
-        ("position", "neurons"),
-        ("position", "region"),
-    )
+    for case, split in (("heading", "time"), ("position", "region"), ("heading", "neurons"))
     for joint in (True, False)
 ]
 

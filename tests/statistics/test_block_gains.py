@@ -14,7 +14,8 @@ from xcebra.statistics.block_gains import (
     _HeldOutRidge,
     group_gains,
 )
-from xcebra.statistics.held_out_time import N_FOLDS
+from xcebra.statistics.held_out_time import N_FOLDS, folds
+from xcebra.statistics.smooth_regression import SmoothRegression, standardised
 
 N = 4000
 
@@ -89,3 +90,27 @@ def test_every_shift_is_fitted_anew_and_groups_make_no_difference():
     # Each null is the gain of the remainder moved: none of them is a gain at its own place.
     assert (together.nulls.std(axis=0) > 0).all()
     assert together.total.sum(axis=0) == pytest.approx(np.full(6, 1000.0))
+
+
+def test_a_prediction_that_is_worse_than_the_mean_is_not_used():
+    """Neurons with a few bursts and slow others: the others overfit, and would leave more than all.
+
+    The error of such a prediction is a function of the others, and the block seemed to explain it.
+    """
+    rng = np.random.default_rng(5)
+    n = 1500
+    others = np.cumsum(rng.standard_normal((n, 3)), axis=0)
+    bursts = np.zeros((n, 8))
+    for neuron in range(8):
+        start = rng.integers(n - 20)
+        bursts[start : start + 20, neuron] = rng.poisson(2.0, 20)
+    angle = np.cumsum(rng.standard_normal(n)) / 3
+    block = np.column_stack([np.cos(angle), np.sin(angle)])
+    overfitted = SmoothRegression(
+        standardised(bursts), standardised(others), folds(n), np.random.default_rng(0)
+    ).errors()
+    assert (overfitted.sum(axis=0) > n).any()  # otherwise this test would prove nothing
+    gains = group_gains(bursts, block, others, "circular", clear=False, n_shifts=20)
+    total = gains.total.sum(axis=0)
+    assert (gains.left <= total * (1 + 1e-9)).all()
+    assert (gains.by_stretch.sum(axis=0) < 0.2 * total).all()
