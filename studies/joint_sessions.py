@@ -59,7 +59,6 @@ class Sessions:
 ITEMS = [
     *(Sessions(10, 1_000, 0.5, mode, 20) for mode in MODES),
     *(Sessions(3, 10_000, 0.0, mode, 20) for mode in MODES[:2]),
-    *(Sessions(10, 1_000, 0.5, mode, 30) for mode in MODES[:2]),
 ]
 
 
