@@ -148,7 +148,7 @@ def test_any_name_of_an_entry_or_a_file_can_be_typed(name):
     found = advice("my file's.nwb", units=UNITS, **{name: series(RNG.random(N))})
     options = options_of(found.command)
     assert options["label"] == [name]
-    assert options["file"] == Path("my file's.nwb")
+    assert options["files"] == [Path("my file's.nwb")]
 
 
 def test_without_activity_it_says_what_to_do():
@@ -172,7 +172,7 @@ class TestRealRecordings:
             found = advise(contents, str(path))
         options = options_of(found.command)
         assert options["label"] == ["heading=ry"]
-        assert options["file"] == path
+        assert options["files"] == [path]
         assert options["bin_size"] == 0.05
         assert any("position=x,z" in reason for reason in found.reasons)
 
