@@ -56,9 +56,8 @@ class Case:
 
 
 ITEMS = [
-    Case(package, 3, 10_000, noise, iterations, 20)
-    for noise in (0.0, 0.5)
-    for package, iterations in (("xcebra", 0), ("cebra", 2_000), ("cebra", 5_000))
+    Case("xcebra", 3, 10_000, 0.0, 0, 20),
+    Case("cebra", 3, 10_000, 0.0, 2_000, 20),
 ]
 
 
@@ -174,7 +173,7 @@ def answer(rows: Sequence[Row]) -> str:
     notes = (
         "Three sessions of 10,000 samples and 50 neurons, one dataset for each line, one thread. "
         "Points of two sessions are compared at the same label, on 3,000 samples after those of "
-        "the fit. Our seconds include the decoders, the verdicts and the axes of maps of all "
+        "the fit. CEBRA may gain from more steps, which were not run. Our seconds include the decoders, the verdicts and the axes of maps of all "
         "sessions, which CEBRA does not have."
     )
     return "\n".join([*lines, "", notes])
