@@ -171,10 +171,10 @@ def answer(rows: Sequence[Row]) -> str:
             f"{mean['label_r2']:.3f} | {mean['train_seconds']:.0f} |"
         )
     notes = (
-        "Three sessions of 10,000 samples and 50 neurons, one dataset for each line, one thread. "
-        "Points of two sessions are compared at the same label, on 3,000 samples after those of "
-        "the fit. CEBRA may gain from more steps, which were not run. Our seconds include the decoders, the verdicts and the axes of maps of all "
-        "sessions, which CEBRA does not have."
+        "Three sessions of 10,000 samples and 50 neurons, one dataset, one thread, beside other "
+        "work. Points of two sessions are compared at the same label, on 3,000 samples after those "
+        "of the fit. CEBRA may gain from more steps, which were not run. Our seconds include the "
+        "decoders, the verdicts and the axes of maps of all sessions, which CEBRA does not have."
     )
     return "\n".join([*lines, "", notes])
 
