@@ -14,9 +14,13 @@ from studies import (
     dimensions,
     gate,
     inverse,
+    joint_beside_cebra,
+    joint_real,
+    joint_sessions,
     neighbours,
     penalty,
     pooled_groups,
+    quickstart_seeds,
     seeds,
     significance,
     windows,
@@ -37,6 +41,10 @@ STUDIES = {
     "amount_of_data": amount_of_data,
     "beside_nemos": beside_nemos,
     "pooled_groups": pooled_groups,
+    "quickstart_seeds": quickstart_seeds,
+    "joint_sessions": joint_sessions,
+    "joint_real": joint_real,
+    "joint_beside_cebra": joint_beside_cebra,
 }
 
 
