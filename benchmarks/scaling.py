@@ -9,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ import torch
 
 import xcebra
 from xcebra.common.choices import RecipeName
-from xcebra.networks.encoder import Encoder, Inputs
+from xcebra.networks.encoder import Encoder, Inputs, NetworkInputs
 from xcebra.training.batches import Batches, SessionSamples
 from xcebra.training.kernels import fused
-from xcebra.training.loop import new_state, take_step
+from xcebra.training.loop import new_state, step_workers, take_step
 from xcebra.training.plan import make_plan
 
 
@@ -42,7 +41,7 @@ def paper_scale_step(
     state = new_state([encoder], plan.decisions.train)
     objectives = plan.objectives(plan.training)
     samples = SessionSamples(
-        read=partial(encoder.samples, recording),
+        read=NetworkInputs(encoder, recording),
         epochs=plan.training,
         start=0,
         stop=recording.n_times,
@@ -50,8 +49,12 @@ def paper_scale_step(
         n_negatives=batch_size,
     )
     batches = Batches([samples], objectives, torch.device("cpu"))
-    last = plan.decisions.train.steps - 1
-    return lambda: take_step(state, batches, objectives, plan.decisions.train, last)
+    train = plan.decisions.train
+    # They stay at work until the process ends, as they do during a fit.
+    workers = step_workers([samples], objectives, torch.device("cpu")).__enter__()
+    return lambda: workers.lead(
+        take_step, state, batches, objectives, train, train.steps - 1, workers
+    )
 
 
 def memory_mb(field: str) -> float:

@@ -90,10 +90,12 @@ def averaged(share: float) -> Callable[[Any], Any]:
     def wrap(take_step: Any) -> Any:
         mean: dict[str, Any] = {"n": 0}
 
-        def stepped(state: Any, batch: Any, objectives: Any, config: Any, step: int) -> Any:
+        def stepped(
+            state: Any, batch: Any, objectives: Any, config: Any, step: int, workers: Any
+        ) -> Any:
             if step == 0:
                 mean.update(n=0)
-            record = take_step(state, batch, objectives, config, step)
+            record = take_step(state, batch, objectives, config, step, workers)
             if step >= (1 - share) * config.steps:
                 weights = state.learner.encoders[0].network.state_dict()
                 mean["n"] += 1

@@ -96,7 +96,6 @@ def test_an_encoder_of_removed_latents_is_made_again_from_its_state():
 def test_fixed_points_are_embedded_as_they_are_and_have_nothing_to_learn():
     points, z = FixedPoints(), activity(3)
     assert torch.equal(points(z), z)
-    assert torch.equal(points.components(z), z)
     assert torch.equal(linearise(points.network, z).output, z)
     assert not list(points.parameters())
     assert not points.state_dict()

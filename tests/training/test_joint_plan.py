@@ -228,12 +228,15 @@ def test_references_follow_the_weight_of_sessions(weight, expected):
 
 def test_samples_lie_on_the_line_one_session_after_another(three):
     joint = plan_of(three)
-    samples = joint.samples(joint.make_encoders(torch.device("cpu")), three)
+    encoders = joint.make_encoders(torch.device("cpu"))
+    samples = joint.samples(encoders, three)
     assert [(s.start, s.stop) for s in samples] == [(0, 300), (300, 600), (600, 900)]
-    for s, plan, rec in zip(samples, joint.plans.values(), three.values(), strict=True):
+    everything = zip(samples, joint.plans.values(), three.values(), encoders, strict=True)
+    for s, plan, rec, encoder in everything:
         assert np.array_equal(s.epochs.indices(), plan.training.indices() + s.start)
         times = np.array([0, 17, 299])
-        assert np.array_equal(s.read(times), rec.neural[times])
+        components = encoder.components(torch.from_numpy(rec.neural[times]))
+        assert torch.allclose(s.read(times), components, rtol=1e-5, atol=1e-6)
     assert np.array_equal(
         joint.training.indices(), np.concatenate([s.epochs.indices() for s in samples])
     )

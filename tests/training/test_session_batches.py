@@ -11,16 +11,19 @@ from torch import nn
 
 import xcebra
 from xcebra import XCEBRA, Recording
+from xcebra.common.workers import Workers
 from xcebra.data.epochs import Epochs
 from xcebra.training.batches import Batches, Objective, SessionSamples
 from xcebra.training.joint_plan import OWN_LAYERS, make_joint_plan
-from xcebra.training.loop import _embedded, _follow, _loss_of_parts, new_state
+from xcebra.training.loop import _embed_part, _follow, _joined, _loss_of_parts, new_state
 from xcebra.training.sampling import NONE, NearestLabel, TimeOffset
 
 # The recordings are short, which is told.
 pytestmark = pytest.mark.filterwarnings("ignore::xcebra.caveats.XcebraWarning")
 
 CPU = torch.device("cpu")
+# The calling thread alone.
+ONE = Workers(1, CPU)
 OFFSET = 3
 
 
@@ -34,12 +37,6 @@ class LineIndex(nn.Module):
             layer.weight.copy_(torch.tensor([[1.0], [0.0]]))
             layer.bias.copy_(torch.tensor([start, session]))
         self.network = nn.Sequential(layer)
-
-    def components(self, x):
-        return x
-
-    def forward(self, x):
-        return self.network(x)
 
 
 class Line:
@@ -85,22 +82,24 @@ class Line:
     def draw(self, seed):
         return Batches(self.sessions, self.objectives, CPU).draw(np.random.default_rng(seed))
 
-    def times(self, drawn, penalised=False):
+    def times(self, drawn, penalised=False, n_parts=1):
         """Indices on the line of all rows in the common order, as the encoders return them."""
 
-        class Config:
-            penalty_samples = 3
-
-        embedded, _ = _embedded(self.encoders, drawn, Config, penalised)
+        n_penalised = 3 if penalised else 0
+        pieces = [
+            _embed_part(self.encoders, drawn, n_penalised, 1.0, k, n_parts) for k in range(n_parts)
+        ]
+        embedded = _joined(pieces, drawn.order)
         times, session = embedded.detach().numpy().T
         assert np.array_equal(session, self.session_of(times)), "read by another session's encoder"
         n = sum(drawn.n_references)
         return times[:n].astype(int), times[n:].astype(int)
 
 
+@pytest.mark.parametrize("n_parts", [1, 2, 3])
 @pytest.mark.parametrize("penalised", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_row_is_embedded_by_its_own_encoder_and_comes_back_in_order(seed, penalised):
+def test_every_row_is_embedded_by_its_own_encoder_and_comes_back_in_order(seed, penalised, n_parts):
     line = Line([60, 90, 40], [8, 12, 5])
     drawn = line.draw(seed)
     # The same draws once more, one after the other.
@@ -114,7 +113,7 @@ def test_every_row_is_embedded_by_its_own_encoder_and_comes_back_in_order(seed, 
     for objective in line.objectives:
         positive = objective.pairs.positives(reference, rng)
         others.append(positive[positive != NONE])
-    references_seen, others_seen = line.times(drawn, penalised)
+    references_seen, others_seen = line.times(drawn, penalised, n_parts)
     assert np.array_equal(references_seen, reference)
     assert np.array_equal(others_seen, np.concatenate(others))
     assert drawn.n_references == [8, 12, 5]
@@ -312,7 +311,7 @@ def check_against_dense(plan, recs):
     objectives = plan.objectives()
     state = new_state(encoders, config)
     drawn = Batches(plan.samples(encoders, recs), objectives, CPU).draw(np.random.default_rng(5))
-    record = _follow(state.learner, drawn, objectives, config, weight, 0.0)
+    record = _follow(state.learner, drawn, objectives, config, weight, 0.0, ONE)
     for name, loss in losses.items():
         assert record[f"loss/{name}"] == pytest.approx(loss.item(), rel=1e-5), name
     assert record["penalty"] == pytest.approx(norms.item(), rel=1e-5)
@@ -375,7 +374,9 @@ def test_parts_without_samples_are_left_out_of_the_mean():
     config = joint_plan(recordings()).decisions.train
     embedded = torch.randn(len(drawn.order), 2, generator=torch.Generator().manual_seed(0))
     reference, others = embedded[:30], embedded[30:]
-    loss, chance = _loss_of_parts(line.objectives[1], drawn.parts[1], reference, others, config)
+    loss, chance = _loss_of_parts(
+        line.objectives[1], drawn.parts[1], reference, others, config, ONE
+    )
     part = drawn.parts[1][0]
     z = (reference[part.rows], others[part.positives], others[part.negatives])
     alone = dense_infonce(*(t.double() for t in z), config)
@@ -421,8 +422,10 @@ def test_windows_of_a_session_stop_at_its_border():
     }
     plan = joint_plan(recs, window=5, batch_size=8, time_dims=1, time_offset=5)
     encoders = plan.make_encoders(CPU)
-    for samples, rec in zip(plan.samples(encoders, recs), recs.values(), strict=True):
-        x = samples.read(np.array([0, 49]))
+    all_samples = plan.samples(encoders, recs)
+    for samples, encoder, rec in zip(all_samples, encoders, recs.values(), strict=True):
+        times = np.array([0, 49])
+        x = torch.from_numpy(rec.windows(times, 5))
         assert x.shape == (2, 5, 4)
-        assert torch.equal(x, torch.from_numpy(rec.windows(np.array([0, 49]), 5)))
         assert set(x.round(decimals=-2).unique().tolist()) == {round(float(rec.neural[9, 0]), -2)}
+        assert torch.allclose(samples.read(times), encoder.components(x), rtol=1e-5, atol=1e-5)

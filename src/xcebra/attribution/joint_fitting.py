@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from xcebra.data.labels import Label
 from xcebra.data.recording import Recording, chunks
 from xcebra.data.units import plain_units
 from xcebra.networks.crossed_decoder import CrossedDecoder
-from xcebra.networks.encoder import Encoder, FixedPoints
+from xcebra.networks.encoder import Encoder, FixedPoints, NetworkInputs
 from xcebra.training.batches import SessionSamples
 from xcebra.training.decisions import Decisions
 from xcebra.training.joint_plan import OWN_LAYERS, JointPlan
@@ -252,7 +251,7 @@ def train_new_session(
     n = settings.train.batch_size
     samples = [
         SessionSamples(
-            read=partial(encoder.samples, recording),
+            read=NetworkInputs(encoder, recording),
             epochs=plan.training,
             start=0,
             stop=n_times,

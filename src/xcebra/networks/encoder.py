@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from xcebra.data.epochs import Epochs
 from xcebra.data.recording import Activity, Recording, chunks
+from xcebra.networks.dense import Dense, product
 from xcebra.networks.jacobian import register_slope, register_symmetric
 
 # Principal components with a smaller variance, in units of one neuron's variance, are removed: the
@@ -24,6 +25,9 @@ from xcebra.networks.jacobian import register_slope, register_symmetric
 _VISITED = 1e-3
 # Number of samples that are embedded at once. It limits the memory and does not change the result.
 _EMBED_ROWS = 16_384
+# Largest number of components of all samples that are kept in memory during training, 256 MB. Of
+# longer recordings, they are computed anew in every step.
+_MOST_KEPT = 1 << 26
 # Number of units in each hidden layer, per latent, as in the paper.
 WIDTHS = (30, 30, 10)
 
@@ -225,7 +229,7 @@ class Encoder(nn.Module):
         copied = copy.deepcopy(self)
         layers: list[Any] = list(copied.network)
         *earlier, last, bound = layers
-        chosen = nn.utils.skip_init(nn.Linear, last.in_features, len(latents))
+        chosen = nn.utils.skip_init(Dense, last.in_features, len(latents))
         with torch.no_grad():
             chosen.weight.copy_(last.weight[latents])
             chosen.bias.copy_(last.bias[latents])
@@ -256,13 +260,13 @@ class Encoder(nn.Module):
 
     def components(self, x: Float[Tensor, "sample ..."]) -> Float[Tensor, "sample component"]:
         """Standardise and project raw activity; the components of all lags are concatenated."""
-        return (self.standardised(x) @ self.loadings).flatten(1)
+        return product(self.standardised(x), self.loadings.T).flatten(1)
 
     def first_product(self) -> nn.Linear:
         """Return the first layer combined with the projection, as a map of standardised neurons."""
         first: Any = self.network[0]
         n_inputs = self.window * len(self.mean)
-        combined = nn.utils.skip_init(nn.Linear, n_inputs, first.out_features)
+        combined = nn.utils.skip_init(Dense, n_inputs, first.out_features)
         with torch.no_grad():
             by_lag = first.weight.unflatten(1, (self.window, -1)) @ self.loadings.T
             combined.weight.copy_(by_lag.flatten(1))
@@ -290,6 +294,46 @@ def _later_layers(
     return layers
 
 
+class NetworkInputs:
+    """Reads the inputs of an encoder's network, the components of the activity, at any samples.
+
+    If they fit into memory, the components of all samples are computed once.
+
+    Parameters
+    ----------
+    encoder : Encoder
+    recording : Activity
+    """
+
+    def __init__(self, encoder: Encoder, recording: Activity) -> None:
+        self._encoder, self._recording = encoder, recording
+        n_components = encoder.loadings.shape[1]
+        self._kept: Tensor | None = None
+        if recording.n_times * n_components <= _MOST_KEPT:
+            device = encoder.loadings.device
+            self._kept = torch.empty(recording.n_times, n_components, device=device)
+            for start in range(0, recording.n_times, _EMBED_ROWS):
+                times = np.arange(start, min(start + _EMBED_ROWS, recording.n_times))
+                self._kept[start : start + len(times)] = self._components(times)
+
+    def __call__(self, times: NDArray[np.int64]) -> Float[Tensor, "sample component"]:
+        """Return the inputs of the network, of shape (n_times, window * n_components)."""
+        window = self._encoder.window
+        rows = times
+        if window > 1:
+            rows = self._recording.epochs.windows(times, window, self._recording.n_times).ravel()
+        if self._kept is None:
+            components = self._components(rows)
+        else:
+            components = self._kept[torch.from_numpy(rows).to(self._kept.device)]
+        return components.reshape(len(times), -1)
+
+    def _components(self, times: NDArray[np.int64]) -> Tensor:
+        x = torch.from_numpy(self._recording.rows(times)).to(self._encoder.loadings.device)
+        with torch.no_grad():
+            return product(self._encoder.standardised(x), self._encoder.loadings.T)
+
+
 class FixedPoints(nn.Module):
     """Points of an embedding that take part in training and do not change.
 
@@ -300,10 +344,6 @@ class FixedPoints(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.network = nn.Sequential()
-
-    def components(self, x: Tensor) -> Tensor:
-        """Return the points themselves."""
-        return x
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the points themselves."""
@@ -338,7 +378,7 @@ def embed(
 
 def linear(before: int, after: int, generator: torch.Generator | None) -> nn.Linear:
     """Make a linear layer with torch's default initial weights, drawn from ``generator``."""
-    layer = nn.utils.skip_init(nn.Linear, before, after)
+    layer = nn.utils.skip_init(Dense, before, after)
     bound = max(before, 1) ** -0.5
     with torch.no_grad():
         for parameter in (layer.weight, layer.bias):

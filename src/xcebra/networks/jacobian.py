@@ -16,6 +16,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from xcebra.networks.dense import Dense, product
+from xcebra.networks.gelu import DENSITY
+
 # Singular values below this share of the largest one are ignored when a Jacobian is inverted
 # (docs/method.md, "The map"). Larger values give more stable inverses of a lower rank; not tuned.
 RELATIVE_CUTOFF = 1e-4
@@ -106,6 +109,18 @@ def jacobian(
     Tensor of shape (n_samples, n_latents, ...)
     """
     return linearise(network, x).jacobian()
+
+
+def pull_back(layer: nn.Module, layer_input: Tensor, rows: Tensor) -> Tensor:
+    """Multiply rows by the Jacobian of one layer; the result can be differentiated.
+
+    Parameters
+    ----------
+    layer : torch.nn.Module
+    layer_input : Tensor of shape (n_samples, n_inputs)
+    rows : Tensor of shape (n_samples, n_rows, n_outputs)
+    """
+    return _through(layer, layer_input, rows, _slope(layer, layer_input), back=True)
 
 
 def penalty(
@@ -237,7 +252,7 @@ def _through(
 ) -> Tensor:
     """Multiply rows by the derivative of one layer: its weights, its slope, or else by autograd."""
     if is_linear(layer):
-        return rows @ (layer.weight if back else layer.weight.T)
+        return product(rows, layer.weight.T if back else layer.weight)
     if slope is not None:
         return rows * slope[:, None]
     if type(layer) in _SYMMETRIC and not _is_hooked(layer):
@@ -256,8 +271,8 @@ def _slope(layer: nn.Module, layer_input: Tensor) -> Tensor | None:
 
 
 def is_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether a layer is exactly `torch.nn.Linear`, without hooks."""
-    return type(layer) is nn.Linear and not _is_hooked(layer)
+    """Whether a layer is exactly `torch.nn.Linear` or `Dense`, without hooks."""
+    return type(layer) in (nn.Linear, Dense) and not _is_hooked(layer)
 
 
 def _is_known(layer: nn.Module) -> bool:
@@ -289,7 +304,7 @@ class _GeluSlope(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, a: Tensor) -> Tensor:
-        density = (a.square() * -0.5).exp_().mul_(0.3989422804014327)
+        density = (a.square() * -0.5).exp_().mul_(DENSITY)
         ctx.save_for_backward(a, density)
         return torch.special.ndtr(a).addcmul_(a, density)
 

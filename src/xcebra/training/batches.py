@@ -75,8 +75,8 @@ class SessionSamples:
     Parameters
     ----------
     read : callable
-        ``read(times)`` returns the inputs of the session's encoder. The times are indices of the
-        session's own samples.
+        ``read(times)`` returns the inputs of the network of the session's encoder. The times are
+        indices of the session's own samples.
     epochs : Epochs
         Samples to draw from, on the common line.
     start, stop : int
@@ -120,12 +120,13 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Samples of one step.
+    """Samples of one step. They are read by the workers that embed them.
 
     Parameters
     ----------
-    rows : list of Tensor
-        For each session, the inputs of its encoder. The references come first.
+    sessions : sequence of SessionSamples
+    times : list of ndarray of shape (n_rows,)
+        For each session, indices of its own samples. The references come first.
     n_references : list of int
         Number of references of each session.
     order : Tensor or None
@@ -136,7 +137,8 @@ class Batch:
         For each objective, its parts.
     """
 
-    rows: list[Tensor]
+    sessions: Sequence[SessionSamples]
+    times: list[IntArray]
     n_references: list[int]
     order: Tensor | None
     parts: list[list[Part]]
@@ -192,20 +194,20 @@ class Batches:
                 parts.append([Part(rows, slice(start, start + len(paired)), others)])
             times.append(positive[paired])
             start += len(paired)
-        inputs, order = self._read(np.concatenate(times))
-        return Batch(inputs, [len(own) for own in references], order, parts)
+        by_session, order = self._by_session(np.concatenate(times))
+        n_references = [len(own) for own in references]
+        return Batch(self._sessions, by_session, n_references, order, parts)
 
-    def _read(self, times: IntArray) -> tuple[list[Tensor], Tensor | None]:
-        """Read the inputs of every session's encoder, and the order of the embedded rows."""
+    def _by_session(self, times: IntArray) -> tuple[list[IntArray], Tensor | None]:
+        """Divide samples by session, and return the order of the embedded rows."""
         if len(self._sessions) == 1:
-            return [self._sessions[0].read(times)], None
+            return [times], None
         session = np.searchsorted(self._starts, times, side="right") - 1
         by_session = np.argsort(session, kind="stable")
         ends = np.cumsum(np.bincount(session, minlength=len(self._sessions)))
         members = np.split(by_session, ends[:-1])
         rows = [
-            samples.read(times[own] - samples.start)
-            for samples, own in zip(self._sessions, members, strict=True)
+            times[own] - samples.start for samples, own in zip(self._sessions, members, strict=True)
         ]
         order = np.empty_like(by_session)
         order[by_session] = np.arange(len(times))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from xcebra.common.errors import InputError
 from xcebra.common.tensor_file import read_tensors, under, write_tensors
 from xcebra.networks.encoder import Encoder, FixedPoints
+from xcebra.networks.perceptron import Gradients, split_layers
 
 _KIND = "xcebra-checkpoint"
 _TWIN = "twin/"
@@ -42,6 +43,25 @@ class Learner:
 
     encoders: tuple[Encoder | FixedPoints, ...]
     optimizer: torch.optim.Adam
+
+    def set_gradients(self, by_worker: Sequence[Sequence[Gradients]]) -> None:
+        """Add up gradients and give them to the parameters, for the optimizer.
+
+        Parameters
+        ----------
+        by_worker : sequence of sequence of Gradients
+            From each worker, the gradients of the linear layers of each session's encoder.
+        """
+        self.optimizer.zero_grad()
+        # The order of the sums is fixed.
+        for by_session in by_worker:
+            for encoder, gradients in zip(self.encoders, by_session, strict=True):
+                layers = split_layers(encoder.network)[0]
+                for layer, (to_weight, to_bias) in zip(layers, gradients, strict=True):
+                    for parameter, value in ((layer.weight, to_weight), (layer.bias, to_bias)):
+                        if parameter.requires_grad:
+                            before = parameter.grad
+                            parameter.grad = value if before is None else before.add_(value)
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
         """Return the whole state, with names that begin with the prefix."""

@@ -18,6 +18,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
 from xcebra.common.errors import InputError
+from xcebra.common.workers import Workers
 from xcebra.training.kernels import contrast
 
 SIMILARITIES = ("euclidean", "cosine", "dot")
@@ -31,6 +32,7 @@ def infonce(
     similarity: str = "euclidean",
     temperature: float | Float[Tensor, ""] = 1.0,
     include_positive: bool = False,
+    workers: Workers | None = None,
 ) -> Float[Tensor, ""]:
     """Mean InfoNCE loss of references and their positives against shared negatives.
 
@@ -45,13 +47,15 @@ def infonce(
         If it is a Tensor that requires a gradient, the gradient is computed.
     include_positive : bool
         Whether the sum also includes the positive, so that the loss is never below zero.
+    workers : Workers, optional
+        Threads that share the work. By default, as many threads as torch uses.
     """
     reference, positive, negative = _scaled(
         (reference, positive, negative), similarity, temperature
     )
     euclidean = similarity == "euclidean"
     matched = _matched(reference, positive, euclidean)
-    return _Contrast.apply(reference, negative, matched, euclidean, include_positive)
+    return _Contrast.apply(reference, negative, matched, euclidean, include_positive, workers)
 
 
 def pair_losses(
@@ -132,10 +136,17 @@ class _Contrast(torch.autograd.Function):
         matched: Tensor,
         euclidean: bool,
         include_positive: bool,
+        workers: Workers | None,
     ) -> Tensor:
         gradient = any(ctx.needs_input_grad[:3])  # type: ignore[attr-defined]
         result = contrast(
-            reference, negative, matched, euclidean, include_positive, gradient=gradient
+            reference,
+            negative,
+            matched,
+            euclidean,
+            include_positive,
+            gradient=gradient,
+            workers=workers,
         )
         if gradient:
             ctx.save_for_backward(result.to_reference, result.to_negative, result.weight)
@@ -147,4 +158,4 @@ class _Contrast(torch.autograd.Function):
     def backward(ctx: FunctionCtx, upstream: Tensor) -> tuple[Tensor | None, ...]:
         to_reference, to_negative, weight = ctx.saved_tensors  # type: ignore[attr-defined]
         scale = upstream / len(to_reference)
-        return to_reference * scale, to_negative * scale, weight * -scale, None, None
+        return to_reference * scale, to_negative * scale, weight * -scale, None, None, None

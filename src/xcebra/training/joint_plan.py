@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from xcebra.data.epochs import Epochs, IntArray
 from xcebra.data.label_info import LabelInfo
 from xcebra.data.labels import Label, LabelSpec, make_label
 from xcebra.data.recording import Recording
-from xcebra.networks.encoder import Encoder
+from xcebra.networks.encoder import Encoder, NetworkInputs
 from xcebra.training import settings
 from xcebra.training.batches import Objective, Regression, SessionSamples
 from xcebra.training.decisions import Decisions
@@ -85,7 +85,7 @@ class JointPlan:
         """Describe where the training samples of each session come from."""
         return [
             SessionSamples(
-                read=partial(encoder.samples, recordings[name]),
+                read=NetworkInputs(encoder, recordings[name]),
                 epochs=_joined_epochs([plan.training], np.array([start])),
                 start=int(start),
                 stop=int(start) + length,

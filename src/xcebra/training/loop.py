@@ -18,8 +18,10 @@ from torch.nn import functional as F
 from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.interrupts import deferred_interrupt
 from xcebra.common.progress import Steps
+from xcebra.common.workers import Workers, shares
 from xcebra.networks.encoder import Encoder, FixedPoints
-from xcebra.networks.jacobian import linearise, penalty
+from xcebra.networks.jacobian import pull_back
+from xcebra.networks.perceptron import Gradients, JacobianPenalty, Pass, split_layers
 from xcebra.networks.schedules import one_cycle
 from xcebra.training.batches import (
     Batch,
@@ -36,6 +38,9 @@ from xcebra.training.weight_search import searches, weight_at
 # Seconds between two checkpoints. Larger values lose more work after a crash; smaller values write
 # more often. Not tuned.
 _CHECKPOINT_SECONDS = 20.0
+# Fewest rows of a batch for each worker. With fewer, starting and joining the parts of a step takes
+# more time than it saves; not tuned.
+_ROWS_A_WORKER = 1024
 # Bytes of a block just below 32 MB, the largest size to which glibc adapts its threshold for
 # returning memory to the system; see `new_state`.
 _LARGEST_ADAPTED = 32 * 2**20 - 2**14
@@ -125,6 +130,7 @@ def train(
     batch = Batches(sessions, objectives, device)
     saved = time.monotonic()
     with (
+        step_workers(sessions, objectives, device) as workers,
         deferred_interrupt() as interrupted,
         Steps(config.steps, progress, initial=first, desc="training") as progress_bar,
     ):
@@ -141,7 +147,7 @@ def train(
                     InterruptedFitWarning,
                 )
                 break
-            record = take_step(state, batch, objectives, config, step)
+            record = workers.lead(take_step, state, batch, objectives, config, step, workers)
             state.history.add(**record)
             progress_bar.update()
             if callback is not None:
@@ -155,6 +161,14 @@ def train(
             if checkpoint and config.steps > first:
                 state.save(checkpoint, fingerprint, config.steps)
     return state.history.arrays()
+
+
+def step_workers(
+    sessions: Sequence[SessionSamples], objectives: Sequence[object], device: torch.device
+) -> Workers:
+    """Make the workers of training steps, as many as the rows of a batch are enough for."""
+    n_rows = sum(s.n_references * (1 + len(objectives)) + s.n_negatives for s in sessions)
+    return Workers(max(1, n_rows // _ROWS_A_WORKER), device)
 
 
 def new_state(encoders: Sequence[Encoder | FixedPoints], config: TrainConfig) -> TrainState:
@@ -182,6 +196,7 @@ def take_step(
     objectives: list[Objective | Regression],
     config: TrainConfig,
     step: int,
+    workers: Workers,
 ) -> dict[str, float]:
     """Draw a batch, take a gradient step, and return losses, chance levels, penalty and weight."""
     drawn = batch.draw(state.rng)
@@ -194,9 +209,9 @@ def take_step(
         state.twin = None
     elif state.twin is None:
         state.twin = copy.deepcopy(state.learner)
-    record = _follow(state.learner, drawn, objectives, config, weight, rate)
+    record = _follow(state.learner, drawn, objectives, config, weight, rate, workers)
     if state.twin is not None:
-        free = _follow(state.twin, drawn, objectives, config, 0.0, rate)
+        free = _follow(state.twin, drawn, objectives, config, 0.0, rate, workers)
     total = record.pop("total")
     if not math.isfinite(total):
         raise FloatingPointError(
@@ -217,62 +232,154 @@ def _follow(
     config: TrainConfig,
     weight: float,
     rate: float,
+    workers: Workers,
 ) -> dict[str, float]:
     """Take a gradient step on a batch; return the losses, the penalty and their total."""
-    optimizer = learner.optimizer
-    for group in optimizer.param_groups:
+    for group in learner.optimizer.param_groups:
         group["lr"] = rate
-    optimizer.zero_grad()
-    embedded, squared_norm = _embedded(learner.encoders, drawn, config, weight > 0)
+    penalised = config.penalty_samples if weight > 0 else 0
+    scale = weight / config.temperature
+    pieces = workers.divide(
+        lambda k: _embed_part(learner.encoders, drawn, penalised, scale, k, workers.n)
+    )
+    embedded = _joined(pieces, drawn.order)
     n_references = sum(drawn.n_references)
     reference, others = embedded[:n_references], embedded[n_references:]
     total = embedded.new_zeros(())
     record: dict[str, Tensor | float] = {}
     for objective, parts in zip(objectives, drawn.parts, strict=True):
-        loss, chance = _loss_of_parts(objective, parts, reference, others, config)
+        loss, chance = _loss_of_parts(objective, parts, reference, others, config, workers)
         total = total + objective.weight * loss
         record[f"loss/{objective.name}"] = math.nan if math.isnan(chance) else loss.detach()
         record[f"chance/{objective.name}"] = chance
-    if squared_norm is not None:
-        total = total + weight / config.temperature * squared_norm
-        record["penalty"] = squared_norm.detach()
-    else:
-        record["penalty"] = math.nan
     total.backward()
-    optimizer.step()
-    record["total"] = total.detach()
+    record["total"], record["penalty"] = total.detach(), math.nan
+    if weight > 0:
+        record["penalty"] = sum(piece.squared_norm for own in pieces for piece in own)
+        record["total"] = record["total"] + scale * record["penalty"]
+    gradients = workers.divide(lambda k: [piece.gradients() for piece in pieces[k]])
+    learner.set_gradients(gradients)
+    learner.optimizer.step()
     return {name: float(value) for name, value in record.items()}
 
 
-def _embedded(
-    encoders: Sequence[Encoder | FixedPoints], drawn: Batch, config: TrainConfig, penalised: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Embed a batch, and compute the penalty if it is asked for.
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Rows of one session that one worker embeds, and passes back later.
 
-    Returns
-    -------
+    Parameters
+    ----------
+    run : Pass or None
+        The pass through the linear layers. None if the session has points in place of an encoder.
+    raw : Tensor of shape (n_rows, n_latents)
+        Output of the linear layers.
     embedded : Tensor of shape (n_rows, n_latents)
-        In the common order of the batch.
-    squared_norm : Tensor or None
-        Mean squared norm of the Jacobian, over the references of all sessions.
+        ``raw`` after the layers that follow.
+    leaf : Tensor of shape (n_rows, n_latents)
+        The same values, cut off from ``embedded``. Losses are computed from it, by one worker for
+        all rows together, and its gradient is then passed on.
+    n_penalised : int
+        Number of rows whose Jacobian is penalised. They come first.
+    penalty : JacobianPenalty or None
+    end : Tensor or None
+        Jacobian of the layers after ``raw``, at the rows that are penalised.
+    share : float
+        Factor of the penalty's squared norm in the mean over all samples that are penalised.
     """
-    parts, norms = [], []
-    for encoder, rows, n_references in zip(encoders, drawn.rows, drawn.n_references, strict=True):
-        # The references that the penalty uses are embedded separately, because their Jacobian needs
-        # the input of each layer.
-        n_penalised = min(config.penalty_samples, n_references) if penalised else 0
-        if n_penalised:
-            with_jacobian = linearise(encoder.network, encoder.components(rows[:n_penalised]))
-            norms.append(penalty(with_jacobian) * (n_references / sum(drawn.n_references)))
-            parts.append(with_jacobian.output)
-        parts.append(encoder(rows[n_penalised:]))
+
+    run: Pass | None
+    raw: Tensor
+    embedded: Tensor
+    leaf: Tensor
+    n_penalised: int
+    penalty: JacobianPenalty | None = None
+    end: Tensor | None = None
+    share: float = 0.0
+
+    @property
+    def squared_norm(self) -> Tensor | float:
+        """Part of the mean squared norm of the Jacobian."""
+        return 0.0 if self.penalty is None else self.share * self.penalty.squared_norm
+
+    def gradients(self) -> Gradients:
+        """Gradients by the weights and biases of the linear layers."""
+        if self.run is None:
+            return []
+        upstream = self.leaf.grad
+        if upstream is None:
+            upstream = torch.zeros_like(self.leaf)
+        ends, at_ends = [self.embedded], [upstream]
+        if self.penalty is not None and self.end is not None:
+            ends, at_ends = [*ends, self.end], [*at_ends, self.penalty.to_end]
+        torch.autograd.backward(ends, at_ends)
+        assert self.raw.grad is not None
+        return self.run.gradients(self.raw.grad, self.penalty)
+
+
+def _embed_part(
+    encoders: Sequence[Encoder | FixedPoints],
+    drawn: Batch,
+    penalised: int,
+    scale: float,
+    part: int,
+    n_parts: int,
+) -> list[_Piece]:
+    """Read and embed one worker's part of the rows of every session, with its part of the penalty.
+
+    Parameters
+    ----------
+    encoders : sequence of Encoder
+    drawn : Batch
+    penalised : int
+        Number of references, in each session, whose Jacobian is penalised.
+    scale : float
+        Factor of the penalty in the loss.
+    part, n_parts : int
+        Number of the part, and number of parts.
+    """
+    pieces = []
+    for s, (encoder, times) in enumerate(zip(encoders, drawn.times, strict=True)):
+        linear, end = split_layers(encoder.network)
+        n_first = min(penalised, drawn.n_references[s]) if linear else 0
+        first, rest = shares(n_first, n_parts)[part], shares(len(times) - n_first, n_parts)[part]
+        own = np.concatenate([times[:n_first][first], times[n_first:][rest]])
+        x = drawn.sessions[s].read(own)
+        if not linear:
+            pieces.append(_Piece(None, x, x, x, 0))
+            continue
+        n = first.stop - first.start
+        run = Pass.forward(linear, x, n)
+        raw = run.output.requires_grad_()
+        embedded = raw
+        for layer in end:
+            embedded = layer(embedded)
+        penalty, end_jacobian, share = None, None, 0.0
+        if n:
+            identity = torch.eye(raw.shape[1], device=raw.device, dtype=raw.dtype).expand(n, -1, -1)
+            end_jacobian = identity
+            for layer in reversed(end):
+                end_jacobian = pull_back(layer, raw[:n], end_jacobian)
+            share = drawn.n_references[s] / sum(drawn.n_references) / n_first
+            penalty = JacobianPenalty.measure(run, end_jacobian.detach(), scale * share)
+        leaf = embedded.detach().requires_grad_()
+        pieces.append(_Piece(run, raw, embedded, leaf, n, penalty, end_jacobian, share))
+    return pieces
+
+
+def _joined(pieces: Sequence[Sequence[_Piece]], order: Tensor | None) -> Tensor:
+    """Join the embedded rows of all workers and sessions in the common order of the batch.
+
+    Returns a Tensor of shape (n_rows, n_latents).
+    """
+    rows = []
+    for parts in zip(*pieces, strict=True):
+        rows += [piece.leaf[: piece.n_penalised] for piece in parts]
+        rows += [piece.leaf[piece.n_penalised :] for piece in parts]
     # Sessions may differ in their number of time latents, which come last. A latent that is zero
     # everywhere does not change distances inside a session.
-    widest = max(part.shape[1] for part in parts)
-    embedded = torch.cat([_padded(z, widest) for z in parts])
-    if drawn.order is not None:
-        embedded = embedded[drawn.order]
-    return embedded, sum(norms[1:], norms[0]) if norms else None
+    widest = max(z.shape[1] for z in rows)
+    embedded = torch.cat([_padded(z, widest) for z in rows])
+    return embedded if order is None else embedded[order]
 
 
 def _padded(z: Tensor, n_latents: int) -> Tensor:
@@ -286,12 +393,13 @@ def _loss_of_parts(
     reference: Tensor,
     others: Tensor,
     config: TrainConfig,
+    workers: Workers,
 ) -> tuple[Tensor, float]:
     """Mean loss of an objective over its parts, and its mean chance level.
 
     Parts without samples that can be used are left out.
     """
-    results = [_loss(objective, part, reference, others, config) for part in parts]
+    results = [_loss(objective, part, reference, others, config, workers) for part in parts]
     if len(parts) == 1:
         return results[0]
     known = [
@@ -312,6 +420,7 @@ def _loss(
     reference: Tensor,
     others: Tensor,
     config: TrainConfig,
+    workers: Workers,
 ) -> tuple[Tensor, float]:
     """Loss of one objective, and its chance level."""
     x = reference[part.rows][:, objective.block]
@@ -327,6 +436,7 @@ def _loss(
         similarity=config.similarity,
         temperature=config.temperature,
         include_positive=config.include_positive,
+        workers=workers,
     )
     return loss, chance_level(len(negatives), config.include_positive)
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
@@ -333,7 +332,6 @@ def _label_pairs(label: Label, epochs: Epochs, offset: int, exclude_self: bool) 
         label.valid,
         circular=label.kind == "circular",
         exclude_self=exclude_self,
-        threads=torch.get_num_threads(),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, float32
 
+from xcebra.common.workers import Workers
 from xcebra.training.kernels.contract import Contrast
 from xcebra.training.kernels.fused import fused
 from xcebra.training.kernels.tiled import tiled
@@ -23,6 +24,7 @@ def contrast(
     include_positive: bool,
     *,
     gradient: bool,
+    workers: Workers | None = None,
 ) -> Contrast:
     """Compute the sum with the implementation for the device and type of the data.
 
@@ -38,14 +40,10 @@ def contrast(
         Whether the sum also includes the positive.
     gradient : bool
         Whether to compute the gradients.
+    workers : Workers, optional
+        Threads that share the work on the CPU. By default, as many threads as torch uses.
     """
-    on_cpu = reference.device.type == "cpu" and reference.dtype == float32
-    kernel = fused if on_cpu else tiled
-    return kernel(
-        reference.detach(),
-        negative.detach(),
-        matched.detach(),
-        euclidean,
-        include_positive,
-        gradient,
-    )
+    points = reference.detach(), negative.detach(), matched.detach()
+    if reference.device.type == "cpu" and reference.dtype == float32:
+        return fused(*points, euclidean, include_positive, gradient, workers)
+    return tiled(*points, euclidean, include_positive, gradient)

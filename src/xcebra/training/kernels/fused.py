@@ -1,11 +1,8 @@
 """The kernel for float32 on the CPU: one exponential per pair, in blocks that stay in the cache.
 
-Numba compiles the loops on first use and stores them on disk. All inner functions are inlined into
-the function that is stored. Otherwise, the process that compiles them would use another compiled
-form than later processes, whose last bits differ, and a resumed fit must give the same bits. The
-work is divided between as many threads as torch uses (``torch.set_num_threads`` sets both). Each
-thread has its own sums, which are added in a fixed order. Therefore the same number of threads
-gives the same bits.
+The loops are compiled on first use (`xcebra.common.compiled`). The work is divided between as many
+threads as torch uses (``torch.set_num_threads`` sets both). Each thread has its own sums, which are
+added in a fixed order. Therefore the same number of threads gives the same bits.
 """
 
 from __future__ import annotations
@@ -16,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 from torch import Tensor
 
+from xcebra.common.compiled import MATHS, compiled, exp, f32
+from xcebra.common.workers import Workers
 from xcebra.training.kernels.contract import Contrast
 
 _ROWS = 8  # references whose contributions to the negatives' gradients are added together
@@ -30,19 +27,7 @@ _FLUSH = 32 * _ROWS  # references after which partial sums are added, for a smal
 _LINE = 16  # numbers in a cache line
 _SMALL = 1 << 18  # number of pairs up to which a second thread takes more time than it saves
 
-f32 = np.float32
-_LOG2_E = f32(1.4426950408889634)
-_LEAST_POWER = f32(-100)  # powers of 2 below 2**-100 are set to zero; see `_exp`
-_ROUND = f32(1.5 * 2**23)  # adding and subtracting it rounds to a whole number
-# Coefficients of the polynomial for 2**f on [-1/2, 1/2] with the smallest maximum of the relative
-# error, 9.1e-8. It is exact at 0.
-_C1, _C2, _C3, _C4, _C5 = (
-    f32(c)
-    for c in (0.693146977599, 0.240222420854, 0.0555073374347, 0.00967151263995, 0.00132647271394)
-)
 _VANISHING = f32(1e-20)  # much larger than any sum of exponentials that are set to zero
-# The compiler may reorder sums, so that it can use vector registers. NaN and inf are handled.
-_MATHS = {"contract", "reassoc", "nsz", "arcp"}
 
 
 def fused(
@@ -52,6 +37,7 @@ def fused(
     euclidean: bool,
     include_positive: bool,
     gradient: bool,
+    workers: Workers | None = None,
 ) -> Contrast:
     """Compute value and gradient in one pass; see `contrast` for the parameters."""
     n, d = reference.shape
@@ -65,7 +51,8 @@ def fused(
     bound = np.zeros(n, f32) if euclidean else np.linalg.norm(x, axis=1) * longest
     partition = np.empty(n, f32)
     weight = np.ones(n, f32)
-    threads = torch.get_num_threads() if n * m > _SMALL else 1
+    threads = torch.get_num_threads() if workers is None else workers.n
+    threads = threads if n * m > _SMALL else 1
     to_x = np.zeros_like(x)
     # The last row is used for the euclidean similarity: the total share of each negative.
     to_y = [_aligned(d + 1, m if gradient else 0) for _ in range(threads)]
@@ -82,6 +69,8 @@ def fused(
 
     if threads == 1:
         work(0)
+    elif workers is not None:
+        workers.divide(work)
     else:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(work, range(threads)))
@@ -102,12 +91,7 @@ def fused(
 
 @functools.cache
 def _compiled() -> Any:
-    """Load the compiled function `_sweep` from disk, or compile it and store it if possible."""
-    options = {"nogil": True, "fastmath": _MATHS, "error_model": "numpy"}
-    try:
-        return njit(cache=True, **options)(_sweep)
-    except RuntimeError:  # there is no folder that can be written to
-        return njit(**options)(_sweep)
+    return compiled(_sweep)
 
 
 def _aligned(rows: int, columns: int) -> np.ndarray:
@@ -126,45 +110,7 @@ def _padded(points: np.ndarray) -> np.ndarray:
     return padded
 
 
-@intrinsic
-def _bits(typing_context, number):  # type: ignore[no-untyped-def]
-    """Read the bits of a float32 as an int32."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.int32(types.float32), generate
-
-
-@intrinsic
-def _from_bits(typing_context, bits):  # type: ignore[no-untyped-def]
-    """Read the bits of an int32 as a float32."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
-
-
-@njit(fastmath={"contract"}, forceinline=True)
-def _exp(v):  # type: ignore[no-untyped-def]
-    """exp(v) for v <= 0, without a function call, so that loops with it can be vectorised.
-
-    The order of its operations is fixed. Results below 2**-100 are zero: products of smaller
-    numbers would be denormal, and arithmetic with denormal numbers is ten times slower.
-    """
-    t = v * _LOG2_E
-    vanishes = t <= _LEAST_POWER
-    t = max(t, _LEAST_POWER)
-    whole = t + _ROUND
-    f = t - (whole - _ROUND)
-    p = f32(1) + f * (_C1 + f * (_C2 + f * (_C3 + f * (_C4 + f * _C5))))
-    e = _from_bits(_bits(p) + (_bits(whole) << np.int32(23)))
-    e = f32(0) if vanishes else e
-    return v if np.isnan(v) else e
-
-
-@njit(nogil=True, fastmath=_MATHS, forceinline=True)
+@njit(nogil=True, fastmath=MATHS, forceinline=True)
 def _similarities(x, y, lo, euclidean, out):  # type: ignore[no-untyped-def]
     """Similarities of one reference with the negatives from ``lo`` on, four latents at a time."""
     hi = lo + len(out)
@@ -189,18 +135,18 @@ def _similarities(x, y, lo, euclidean, out):  # type: ignore[no-untyped-def]
                 out[j] += (x0 * y0[j] + x1 * y1[j]) + (x2 * y2[j] + x3 * y3[j])
 
 
-@njit(nogil=True, fastmath=_MATHS, forceinline=True)
+@njit(nogil=True, fastmath=MATHS, forceinline=True)
 def _exponentiate(values, shift):  # type: ignore[no-untyped-def]
     """Replace values by exp(values - shift) and return their sum."""
     total = f32(0)
     for j in range(len(values)):
-        e = _exp(values[j] - shift)
+        e = exp(values[j] - shift)
         values[j] = e
         total += e
     return total
 
 
-@njit(nogil=True, fastmath=_MATHS, forceinline=True)
+@njit(nogil=True, fastmath=MATHS, forceinline=True)
 def _add_weighted(values, y, lo, out):  # type: ignore[no-untyped-def]
     """Add the sum of the negatives from ``lo`` on, weighted by values, to ``out``."""
     hi = lo + len(values)
@@ -219,7 +165,7 @@ def _add_weighted(values, y, lo, out):  # type: ignore[no-untyped-def]
         out[k + 3] += s3
 
 
-@njit(nogil=True, fastmath=_MATHS, forceinline=True)
+@njit(nogil=True, fastmath=MATHS, forceinline=True)
 def _add_shares(shares, lo, a, out):  # type: ignore[no-untyped-def]
     """Add eight rows of shares, each times its factor, to one row of the negatives' gradient."""
     a0, a1, a2, a3, a4, a5, a6, a7 = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
@@ -232,7 +178,7 @@ def _add_shares(shares, lo, a, out):  # type: ignore[no-untyped-def]
         out[j] += low + high
 
 
-@njit(nogil=True, fastmath=_MATHS, forceinline=True)
+@njit(nogil=True, fastmath=MATHS, forceinline=True)
 def _row(x, y, euclidean, shift, gradient, shares, to_x):  # type: ignore[no-untyped-def]
     """Shares of all negatives for one reference, before normalisation; returns their sum."""
     total = f32(0)

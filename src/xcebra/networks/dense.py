@@ -1,0 +1,103 @@
+"""Linear layers whose matrix products use the fastest library for the processor.
+
+For single precision on the CPU, torch uses Intel's MKL, which does not use the wide registers
+(AVX-512) of processors by other makers. Torch also contains oneDNN, which does: on an AMD EPYC of
+2024 its products take half as long (`benchmarks/products.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+# Products of fewer multiplications are so short that the choice of the library does not matter.
+_FEWEST_MULTIPLICATIONS = 1 << 16
+
+
+class Dense(nn.Linear):
+    """A linear layer; see `product`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply by the weights and add the bias."""
+        return product(x, self.weight, self.bias)
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute ``x @ weight.T + bias``, as `torch.nn.functional.linear` does.
+
+    Parameters
+    ----------
+    x : Tensor of shape (..., n_inputs)
+    weight : Tensor of shape (n_outputs, n_inputs)
+    bias : Tensor of shape (n_outputs,), optional
+
+    Returns
+    -------
+    Tensor of shape (..., n_outputs)
+    """
+    if x.device.type != "cpu" or x.dtype != torch.float32 or not _has_faster_products():
+        return F.linear(x, weight, bias)
+    is_short = x.numel() * len(weight) < _FEWEST_MULTIPLICATIONS
+    # `torch.func` can transform torch's own operations only.
+    if x.ndim < 2 or is_short or torch._C._are_functorch_transforms_active():
+        return F.linear(x, weight, bias)
+    rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    needs_gradient = torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in (rows, weight, bias)
+    )
+    if needs_gradient:
+        result = _Product.apply(rows, weight, bias)
+    else:
+        result = _onednn_product(rows, weight, bias)
+    return result if x.ndim == 2 else result.unflatten(0, x.shape[:-1])
+
+
+class _Product(torch.autograd.Function):
+    """The product and its derivatives, which are such products too."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return _onednn_product(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor):  # type: ignore[no-untyped-def]
+        x, weight, _ = inputs
+        ctx.save_for_backward(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            product(upstream, weight.T) if needs_x else None,
+            product(upstream.T, x.T) if needs_weight else None,
+            upstream.sum(dim=0) if needs_bias else None,
+        )
+
+
+def _onednn_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+@functools.cache
+def _has_faster_products() -> bool:
+    """Whether oneDNN is faster than MKL here: on processors with AVX-512 that Intel did not make.
+
+    The function of oneDNN is the one that code compiled by `torch.compile` calls. It is not part of
+    torch's public interface. Where it is missing or gives other results, it is not used.
+    """
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    if not (binding.get_host_cpu_name().startswith("znver") and features.get("avx512f")):
+        return False
+    x, weight = torch.arange(12.0).reshape(4, 3), torch.arange(6.0).reshape(2, 3)
+    try:
+        result = _onednn_product(x, weight, torch.ones(2))
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    return bool(torch.equal(result, F.linear(x, weight, torch.ones(2))))
