@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.errors import InputError
@@ -239,7 +239,8 @@ def _train(
 
     def errors() -> list[float]:
         return [
-            _error(regressors[k], rows[:, judged[k]], targets[judged[k]], weights) for k in range(2)
+            _error(member, rows[:, judged[k]], targets[judged[k]], weights)
+            for k, member in enumerate(decoder.members)
         ]
 
     progress_bar = Steps(config.steps, progress, desc="crossed decoders")
@@ -267,9 +268,9 @@ def _train(
         member.load_state_dict(state)
 
 
-def _error(regressor: Regressor, rows: Tensor, targets: Tensor, weights: Tensor) -> float:
-    errors = [
-        ((regressor.predict(rows[g]) - targets).square() * weights[g]).mean()
-        for g in range(len(rows))
-    ]
+def _error(member: nn.Module, rows: Tensor, targets: Tensor, weights: Tensor) -> float:
+    with torch.no_grad():
+        errors = [
+            ((member(rows[g]) - targets).square() * weights[g]).mean() for g in range(len(rows))
+        ]
     return float(torch.stack(errors).mean())
