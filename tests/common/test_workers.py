@@ -1,4 +1,4 @@
-"""Workers: who computes what, in which order, with how many threads, and what is left afterwards."""
+"""Workers: who computes what, in which order, with how many threads, and what is left."""
 
 import multiprocessing
 import os

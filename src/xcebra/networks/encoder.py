@@ -310,8 +310,7 @@ class NetworkInputs:
         n_components = encoder.loadings.shape[1]
         self._kept: Tensor | None = None
         if recording.n_times * n_components <= _MOST_KEPT:
-            device = encoder.loadings.device
-            self._kept = torch.empty(recording.n_times, n_components, device=device)
+            self._kept = encoder.loadings.new_empty(recording.n_times, n_components)
             for start in range(0, recording.n_times, _EMBED_ROWS):
                 times = np.arange(start, min(start + _EMBED_ROWS, recording.n_times))
                 self._kept[start : start + len(times)] = self._components(times)
@@ -326,7 +325,7 @@ class NetworkInputs:
             components = self._components(rows)
         else:
             components = self._kept[torch.from_numpy(rows).to(self._kept.device)]
-        return components.reshape(len(times), -1)
+        return components.reshape(len(times), window * components.shape[1])
 
     def _components(self, times: NDArray[np.int64]) -> Tensor:
         x = torch.from_numpy(self._recording.rows(times)).to(self._encoder.loadings.device)

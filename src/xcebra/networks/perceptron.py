@@ -38,11 +38,16 @@ def split_layers(network: nn.Sequential) -> tuple[list[nn.Linear], list[nn.Modul
     for i in range(0, len(layers), 2):
         layer = layers[i]
         if not isinstance(layer, nn.Linear):
-            return linear, layers[i:]
+            # A GELU without a linear layer after it is not between two of them.
+            return linear, layers[max(0, i - 1) :]
         linear.append(layer)
-        if i + 1 < len(layers) and type(layers[i + 1]) is not nn.GELU:
+        if i + 2 >= len(layers) or not _is_exact_gelu(layers[i + 1]):
             return linear, layers[i + 1 :]
     return linear, []
+
+
+def _is_exact_gelu(layer: nn.Module) -> bool:
+    return type(layer) is nn.GELU and layer.approximate == "none"
 
 
 @dataclass(frozen=True, eq=False)
