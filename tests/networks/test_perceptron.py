@@ -2,6 +2,7 @@
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ widths = pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS.keys())
 def perceptron(widths=WIDTHS["paper"], end=(), dtype=torch.float32):
     torch.manual_seed(0)
     layers = []
-    for k, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+    for k, (before, after) in enumerate(pairwise(widths)):
         layers += [nn.GELU()] if k else []
         layers.append(Dense(before, after))
     return nn.Sequential(*layers, *end).to(dtype)
