@@ -247,7 +247,7 @@ def read_losses(state: TrainState, config: TrainConfig) -> None:
         If the loss of one of these steps is not finite.
     """
     tensors = [v for _, record in state.unread for v in record.values() if isinstance(v, Tensor)]
-    numbers = iter(torch.stack(tensors).tolist() if tensors else [])
+    numbers = iter(torch.stack(tensors).cpu().tolist() if tensors else [])
     for step, record in state.unread:
         values: dict[str, float] = {}
         for name, value in record.items():
