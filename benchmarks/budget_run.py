@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import recorded_products
+from measuring import Product, recorded_products
 from numpy.typing import NDArray
 from phases import PhaseLog
 from scaling import Peak
@@ -47,8 +47,7 @@ class Stored:
     def read(cls, folder: Path) -> Stored:
         """Read a recording that `write` wrote."""
         setting = json.loads((folder / "setting.json").read_text())
-        mode = "r" if setting["mapped"] else None
-        neural = np.load(folder / "neural.npy", mmap_mode=mode)
+        neural = np.load(folder / "neural.npy", mmap_mode="r" if setting["mapped"] else None)
         return cls(neural, np.load(folder / "label.npy"), setting["kind"])
 
     def write(self, folder: Path, mapped: bool) -> None:
@@ -69,6 +68,7 @@ def run(stored: Stored, profiled: bool) -> dict[str, Any]:
         Whether to record matrix products. This takes time and memory of its own.
     """
     model = xcebra.XCEBRA(label_kind=stored.kind, random_state=0, progress=False)
+    recorder: AbstractContextManager[list[Product]]
     recorder = recorded_products() if profiled else nullcontext([])
     with recorder as products, Peak(_BETWEEN_LOOKS) as peak, PhaseLog() as log:
         model.fit(stored.neural, stored.label)

@@ -128,7 +128,7 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """Commit of this checkout, with a plus sign if files have changed since. None outside of git."""
+    """Commit of this checkout, or None. A plus sign says that ``src`` has been changed since."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(__file__).parent), *arguments]
