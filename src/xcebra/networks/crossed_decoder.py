@@ -129,7 +129,7 @@ class CrossedDecoder(nn.Module):
         """Make the reader of the latents that the two networks were trained with."""
         leave_out = LeaveOut(
             self.group.cpu().numpy(),
-            self.correlations.cpu().double().numpy(),
+            self.correlations.cpu().numpy(),
             self.borders.cpu().numpy(),
         )
         around = bool(self.around)

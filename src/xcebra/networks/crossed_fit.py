@@ -95,10 +95,9 @@ def fit_crossed_decoder(
     any_latents = time_block is not None or patterns.shape[1] > 0
     around = any_latents and outlasts_samples(encoder, recording, recording.epochs)
     # Rounded to single precision, as in the buffer and the model file.
-    rounded = leave_out.correlations.astype(np.float32).astype(np.float64)
-    reader = Reader(
-        encoder, decoder, replace(leave_out, correlations=rounded), time_block, patterns, around
-    )
+    rounded = leave_out.correlations.astype(np.float32)
+    leave_out = replace(leave_out, correlations=rounded)
+    reader = Reader(encoder, decoder, leave_out, time_block, patterns, around)
     latents = reader.latents(recording, times)
     points = label_points(labels, times).to(device)
     fixed = _measure(encoder, recording, times, points, latents, leave_out, labels, config.seed)
@@ -166,7 +165,7 @@ def _measure(
     shares = torch.where(torch.from_numpy(discrete).to(mean.device), mean, torch.ones_like(mean))
     return {
         "group": torch.from_numpy(leave_out.group),
-        "correlations": torch.from_numpy(leave_out.correlations).float(),
+        "correlations": torch.from_numpy(leave_out.correlations),
         "borders": torch.from_numpy(leave_out.borders),
         "label_mean": mean,
         "label_scale": scale,
