@@ -114,10 +114,10 @@ class LeaveOut:
     ) -> list[NDArray[np.float64]]:
         """Projections of the activity in which each group in turn is predicted by the others.
 
-        This is ``weights(g, quarter) @ projection`` for every group ``g``. For few columns, it needs
-        much less memory than the weights do. The weights of a ridge regression of some neurons on
-        all others are a part of the inverse of the whole matrix of correlations. Therefore one
-        inverse is enough for all groups.
+        This is ``weights(g, quarter) @ projection`` for every group ``g``. With few columns, it
+        needs much less memory than the weights do. The weights of a ridge regression of some
+        neurons on all others are a part of the inverse of the whole matrix of correlations.
+        Therefore one inverse is enough for all groups.
 
         Parameters
         ----------
