@@ -70,15 +70,19 @@ class Phases(logging.Handler):
 
     def __init__(self, peak: Peak) -> None:
         super().__init__(logging.INFO)
-        self._peak = peak
+        self._peak, self._processor_s = peak, time.process_time()
         self.rows: dict[str, dict[str, float]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Add a row for the phase that has just ended."""
         if isinstance(record.args, tuple) and record.msg == "%s: %.1f s":
             name, seconds = record.args
-            extra = round(self._peak.most - self._peak.before)
-            self.rows[str(name)] = {"seconds": round(float(str(seconds)), 2), "peak_mb": extra}
+            before, self._processor_s = self._processor_s, time.process_time()
+            self.rows[str(name)] = {
+                "seconds": round(float(str(seconds)), 2),
+                "processor_s": round(self._processor_s - before, 2),
+                "peak_mb": round(self._peak.most - self._peak.before),
+            }
             self._peak.most = self._peak.before
 
 
@@ -108,6 +112,7 @@ def measure(n_times: int, n_neurons: int) -> dict[str, Any]:
     return {
         "fit_s": round(fitted - started, 1),
         "map_and_test_s": round(ended - fitted, 1),
+        "processor_s": round(sum(row["processor_s"] for row in phases.rows.values()), 1),
         "peak_mb": max(round(rest), *(round(row["peak_mb"]) for row in phases.rows.values())),
         "n_latents": int(amap.values.shape[1]),
         "connected": int(amap.significant("label").sum()),

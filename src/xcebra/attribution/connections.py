@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -94,9 +93,8 @@ def block_connections(
     if controls:
         assert isinstance(source.recording, Recording)  # a recording without controls
         replaced = with_controls(source.recording, seed)
-        carried = _gains(
-            replace(source, recording=replaced), blocks, mixtures, replaced.neurons, seed
-        )
+        with_them = source.with_recording(replaced)
+        carried = _gains(with_them, blocks, mixtures, replaced.neurons, seed)
     return {name: merge_groups([gains[name]], carried.get(name)) for name in blocks}
 
 
@@ -118,7 +116,9 @@ def _gains(
     with torch.no_grad():
         in_latents = decoder.embedding_scale / decoder.latent_scale
         bent = (decoder.bent_part(points) * in_latents).cpu().double().numpy()
-    activity = source.recording.rows(times)[:, neurons].astype(np.float64)
+    activity = source.recording.rows(times)
+    if len(neurons) < activity.shape[1]:
+        activity = activity[:, neurons]
     group = decoder.group.cpu().numpy()[neurons]
     of_label = {label.name: label for label in decoder.labels}
     gains = {}
@@ -126,7 +126,7 @@ def _gains(
         parts, order = [], []
         for g in np.unique(group):
             own = np.flatnonzero(group == g)
-            x, rest = activity[:, own], latents[g]
+            x, rest = activity[:, own].astype(np.float64), latents[g]
             if name == "time":
                 n_time = decoder.n_time_latents
                 others = np.concatenate([columns, rest[:, n_time:]], axis=1)

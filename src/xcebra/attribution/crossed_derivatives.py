@@ -11,11 +11,13 @@ from torch import Tensor
 
 from xcebra.attribution.crossed_source import Source
 from xcebra.data.epochs import IntArray
+from xcebra.data.recording import rows_at_once
 from xcebra.networks.crossed_decoder import CrossedDecoder, LabelColumns, expected
 from xcebra.networks.jacobian import jacobian
 
-# Samples whose derivatives are computed at once. It changes speed and memory, not the result.
-_ROWS_AT_ONCE = 256
+# Largest number of samples whose derivatives are computed at once, and the number of values that a
+# neuron needs at each sample, about. They change speed and memory, not the result.
+_ROWS_AT_ONCE, _VALUES_A_NEURON = 256, 32
 
 
 def derivatives(
@@ -48,8 +50,9 @@ def derivatives(
         Derivatives of the two decoders.
     """
     decoder = source.decoder
-    for start in range(0, len(times), _ROWS_AT_ONCE):
-        positions = np.arange(start, min(start + _ROWS_AT_ONCE, len(times)))
+    step = rows_at_once(len(decoder.group) * _VALUES_A_NEURON, _ROWS_AT_ONCE)
+    for start in range(0, len(times), step):
+        positions = np.arange(start, min(start + step, len(times)))
         points, rows = source.inputs(times[positions])
         maps = torch.zeros(2, len(positions), len(decoder.group), rows.shape[2], device=rows.device)
         with torch.no_grad():

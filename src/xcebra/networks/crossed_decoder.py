@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from xcebra.data.labels import Label
 from xcebra.networks.decoder import WIDTH, Decoder
+from xcebra.networks.dense import product
 from xcebra.networks.encoder import Encoder, linear
 from xcebra.networks.leave_out import LeaveOut, Reader
 
@@ -264,7 +265,9 @@ def expected(
     activity = torch.empty(2, rows.shape[1], len(decoder.group), device=rows.device)
     with torch.no_grad():
         for k, member in enumerate(decoder.members):
+            *layers, last = member  # type: ignore[misc]
             for g in range(len(rows)):
                 own = decoder.group == g
-                activity[k][:, own] = member(rows[g])[:, own]
+                hidden = nn.Sequential(*layers)(rows[g])
+                activity[k][:, own] = product(hidden, last.weight[own], last.bias[own])
     return activity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ from xcebra.networks.schedules import one_cycle
 
 # Largest number of samples to train on. Larger values need more memory; not tuned.
 _MOST_SAMPLES = 200_000
+# Largest number of values of the activity that are kept in memory, 256 MB. Of larger recordings,
+# they are read anew in every step.
+_MOST_KEPT = 1 << 26
 # Number of samples that are used to decide when to stop, over all groups. Larger values give less
 # noisy errors and take longer; not tuned.
 _MOST_JUDGED = 8192
@@ -106,9 +109,30 @@ def fit_crossed_decoder(
     crossed = CrossedDecoder(fixed, label_columns(labels), generator).to(device)
     with torch.no_grad():
         rows = crossed.inputs(points, latents)
-    targets = encoder.standardised(torch.from_numpy(recording.rows(times)).to(device))
-    _train(crossed, rows, targets, config, progress)
+    targets = _Targets(encoder, recording, times)
+    kept = len(times) * recording.n_neurons <= _MOST_KEPT
+    _train(crossed, rows, targets[torch.arange(len(times))] if kept else targets, config, progress)
     return crossed
+
+
+@dataclass(frozen=True, eq=False)
+class _Targets:
+    """Standardised activity of the training samples, read from the recording when it is asked for.
+
+    It is indexed like a tensor of shape (n_samples, n_neurons).
+    """
+
+    encoder: Encoder
+    recording: Recording
+    times: IntArray
+
+    def __getitem__(self, samples: Tensor) -> Tensor:
+        rows = self.recording.rows(self.times[samples.cpu().numpy()])
+        return self.encoder.standardised(torch.from_numpy(rows).to(self.device))
+
+    @property
+    def device(self) -> torch.device:
+        return self.encoder.loadings.device
 
 
 def known_times(epochs: Epochs, labels: Sequence[Label], most: int) -> IntArray:
@@ -190,7 +214,7 @@ def _standard_deviation(values: Tensor) -> Tensor:
 def _train(
     decoder: CrossedDecoder,
     rows: Float[Tensor, "group sample input"],
-    targets: Float[Tensor, "sample neuron"],
+    targets: Float[Tensor, "sample neuron"] | _Targets,
     config: DecoderConfig,
     progress: bool,
 ) -> None:
@@ -203,7 +227,7 @@ def _train(
     if min(map(len, samples)) == 0:
         samples = [np.arange(n)] * 2
     # A group has about one in n_groups of the neurons. The weight compensates for this.
-    weights = torch.stack([decoder.group == g for g in range(n_groups)]).to(targets) * n_groups
+    weights = torch.stack([decoder.group == g for g in range(n_groups)]).to(rows) * n_groups
     judged = [
         torch.from_numpy(evenly_spaced(other, _MOST_JUDGED // n_groups)).to(device)
         for other in samples[::-1]
