@@ -7,7 +7,7 @@ from torch import nn
 
 from xcebra.data.epochs import Epochs
 from xcebra.data.recording import Recording
-from xcebra.networks.encoder import Bound, Encoder, Inputs, UnitBlocks, embed
+from xcebra.networks.encoder import Bound, Encoder, Inputs, NetworkInputs, UnitBlocks, embed
 
 
 def activity(n_times=400, n_neurons=6, seed=0):
@@ -270,3 +270,90 @@ def test_measuring_takes_the_epochs_given_not_the_recordings_own():
     recording = Recording(x, epochs=[(0, 400)])
     inputs = Inputs.measure(recording, Epochs.check([(50, 150)], 400), project=True)
     assert_measured(inputs, x[50:150])
+
+
+# What the network reads in training
+
+
+@pytest.fixture(params=["kept in memory", "computed anew"])
+def _kept(request, monkeypatch):
+    if request.param == "computed anew":
+        monkeypatch.setattr("xcebra.networks.encoder._MOST_KEPT", 0)
+
+
+def expected_inputs(model, recording, times):
+    """Standardise, project and concatenate lags, in float64."""
+    mean, reciprocal, loadings = (
+        getattr(model, name).double().numpy() for name in ("mean", "reciprocal", "loadings")
+    )
+    x = recording.windows(times, model.window).astype(np.float64)
+    return ((x - mean) * reciprocal @ loadings).reshape(len(times), -1)
+
+
+@pytest.mark.usefixtures("_kept")
+@pytest.mark.parametrize("window", [1, 4])
+def test_inputs_of_the_network_are_the_components_at_any_samples(window, monkeypatch):
+    """Samples in any order and repeated, with windows that end at the edges of epochs."""
+    monkeypatch.setattr("xcebra.networks.encoder._EMBED_ROWS", 64)
+    x = activity()
+    recording = Recording(x, epochs=[(0, 150), (160, 400)])
+    model = encoder(x, window=window)
+    times = np.array([399, 0, 149, 160, 161, 5, 5, 152, *range(100, 140)])
+    inputs = NetworkInputs(model, recording)(times)
+    assert inputs.shape == (len(times), window * model.loadings.shape[1])
+    assert not inputs.requires_grad
+    expected = expected_inputs(model, recording, times)
+    np.testing.assert_allclose(inputs.numpy(), expected, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(
+        model.network(inputs).detach(), model(model.samples(recording, times)).detach(), atol=1e-4
+    )
+
+
+@pytest.mark.usefixtures("_kept")
+@pytest.mark.parametrize("window", [1, 4])
+def test_inputs_of_no_samples(window):
+    """A worker may have no row of a session that has few."""
+    x = activity()
+    model = encoder(x, window=window)
+    inputs = NetworkInputs(model, Recording(x))(np.array([], dtype=np.int64))
+    assert inputs.shape == (0, window * model.loadings.shape[1])
+    assert model.network(inputs).shape == (0, 3)
+
+
+@pytest.mark.usefixtures("_kept")
+def test_inputs_are_read_from_files_of_integers(tmp_path):
+    x = np.random.default_rng(0).poisson(3.0, size=(500, 4)).astype(np.int16)
+    stored = np.memmap(tmp_path / "x.dat", dtype=np.int16, mode="w+", shape=x.shape)
+    stored[:] = x
+    model, recording, times = encoder(x), Recording(stored), np.arange(0, 500, 7)
+    inputs = NetworkInputs(model, recording)(times)
+    expected = expected_inputs(model, recording, times)
+    np.testing.assert_allclose(inputs.numpy(), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("most", [400 * 6, 400 * 6 - 1])
+def test_inputs_are_kept_if_they_fit_into_memory(most, monkeypatch):
+    """The recording is then read once. Otherwise it is read at every call."""
+    monkeypatch.setattr("xcebra.networks.encoder._MOST_KEPT", most)
+    x = activity()
+    reads, rows = [], Recording.rows
+    model, recording = encoder(x), Recording(x)
+    monkeypatch.setattr(
+        Recording, "rows", lambda own, times: (reads.append(len(times)), rows(own, times))[1]
+    )
+    inputs = NetworkInputs(model, recording)
+    for _ in range(3):
+        inputs(np.arange(10))
+    assert reads == ([400] if most == 400 * 6 else [10, 10, 10])
+
+
+@pytest.mark.usefixtures("_kept")
+def test_inputs_have_single_precision_whatever_the_default_is():
+    x = activity()
+    model = encoder(x)
+    torch.set_default_dtype(torch.float64)
+    try:
+        inputs = NetworkInputs(model, Recording(x))(np.arange(10))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert inputs.dtype == torch.float32

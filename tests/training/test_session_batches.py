@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -298,7 +299,7 @@ SITUATIONS = {
 }
 
 
-def check_against_dense(plan, recs):
+def check_against_dense(plan, recs, workers=ONE):
     config = plan.decisions.train
     encoders = plan.make_encoders(CPU)
     # Copied together: layers that are shared stay shared.
@@ -311,7 +312,7 @@ def check_against_dense(plan, recs):
     objectives = plan.objectives()
     state = new_state(encoders, config)
     drawn = Batches(plan.samples(encoders, recs), objectives, CPU).draw(np.random.default_rng(5))
-    record = _follow(state.learner, drawn, objectives, config, weight, 0.0, ONE)
+    record = workers.lead(_follow, state.learner, drawn, objectives, config, weight, 0.0, workers)
     for name, loss in losses.items():
         assert record[f"loss/{name}"] == pytest.approx(loss.item(), rel=1e-5), name
     assert record["penalty"] == pytest.approx(norms.item(), rel=1e-5)
@@ -332,6 +333,60 @@ def test_the_loss_and_its_gradient_are_those_of_a_dense_computation(settings):
     plan = joint_plan(recs, **settings)
     assert plan.shared == (settings.get("time_block") != "own")
     check_against_dense(plan, recs)
+
+
+@pytest.fixture(params=[2, 3, 12])
+def workers(request):
+    """More workers than a batch of this size has in a fit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    with Workers(request.param, CPU) as several:
+        yield several
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+def test_several_workers_compute_the_same_loss_and_gradient(distance, workers):
+    recs = recordings()
+    check_against_dense(joint_plan(recs, distance=distance), recs, workers)
+
+
+def test_several_workers_give_the_same_bits_again(workers):
+    """Five steps with the penalty, twice: encoders and losses are the same to the bit."""
+    recs = recordings()
+    plan = joint_plan(recs)
+    config, objectives = plan.decisions.train, plan.objectives()
+
+    def trained():
+        encoders = plan.make_encoders(CPU)
+        batches = Batches(plan.samples(encoders, recs), objectives, CPU)
+        learner, rng = new_state(encoders, config).learner, np.random.default_rng(0)
+        arguments = (objectives, config, 0.3, 0.01, workers)
+        losses = [workers.lead(_follow, learner, batches.draw(rng), *arguments) for _ in range(5)]
+        return losses, [p.detach() for e in encoders for p in e.parameters()]
+
+    (losses, weights), (losses_again, weights_again) = trained(), trained()
+    assert losses == losses_again
+    assert all(torch.equal(a, b) for a, b in zip(weights, weights_again, strict=True))
+
+
+def test_a_session_with_fewer_rows_than_workers(workers):
+    """Of twelve, some have no row of it. The gradient is that of one worker."""
+    recs = recordings()
+    plan = joint_plan(recs)
+    gradients = []
+    for own in (ONE, workers):
+        encoders = plan.make_encoders(CPU)
+        samples = plan.samples(encoders, recs)
+        few = [replace(samples[0], n_references=1, n_negatives=1), *samples[1:]]
+        objectives = plan.objectives()
+        drawn = Batches(few, objectives, CPU).draw(np.random.default_rng(0))
+        assert len(drawn.times[0]) < 12
+        learner = new_state(encoders, plan.decisions.train).learner
+        own.lead(_follow, learner, drawn, objectives, plan.decisions.train, 0.3, 0.0, own)
+        gradients.append([p.grad for e in encoders for p in e.parameters()])
+    for one, several in zip(*gradients, strict=True):
+        assert torch.allclose(one, several, rtol=0, atol=1e-5 * float(one.abs().max()) + 1e-7)
 
 
 @pytest.mark.parametrize("distance", ["euclidean", "cosine"])

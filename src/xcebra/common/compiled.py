@@ -68,6 +68,9 @@ def exp(v):  # type: ignore[no-untyped-def]
 
     The order of its operations is fixed. Results below 2**-100 are zero: products of smaller
     numbers would be denormal, and arithmetic with denormal numbers is ten times slower.
+
+    The relative error is at most ``2.5e-7 + 7.5e-8 * abs(v)``. The second part comes from the
+    rounding of ``v * log2(e)``.
     """
     t = v * _LOG2_E
     vanishes = t <= _LEAST_POWER

@@ -10,6 +10,7 @@ thread inside each part.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,16 @@ Arguments = ParamSpec("Arguments")
 # Torch's number of threads is a property of each thread, but a new thread takes over the value that
 # was set last, in whatever thread. Only one set of workers is started at a time.
 _starting = threading.Lock()
+
+
+def _renew_lock() -> None:
+    """Replace the lock in a forked process, where the thread that holds it does not exist."""
+    global _starting
+    _starting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Workers:
@@ -55,7 +66,7 @@ class Workers:
             # One pool for each worker, so that a part is always computed by the same thread.
             self._pools = [ThreadPoolExecutor(1, "xcebra-worker") for _ in range(self.n)]
             for pool in self._pools:
-                pool.submit(torch.set_num_threads, 1).result()
+                pool.submit(_use_one_thread).result()
             torch.set_num_threads(n_threads)
         return self
 
@@ -92,6 +103,14 @@ class Workers:
             if error is not None:
                 raise error
         return [first, *(other.result() for other in others)]
+
+
+def _use_one_thread() -> None:
+    """Let torch use one thread in the calling thread."""
+    # Torch takes over the number of the process when a thread first needs one, which is here.
+    # Otherwise it would do so later, and forget what was set for the thread.
+    torch.get_num_threads()
+    torch.set_num_threads(1)
 
 
 def shares(n: int, n_parts: int) -> list[slice]:

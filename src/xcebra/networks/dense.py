@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 # Products of fewer multiplications are so short that the choice of the library does not matter.
@@ -42,8 +43,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if x.device.type != "cpu" or x.dtype != torch.float32 or not _has_faster_products():
         return F.linear(x, weight, bias)
     is_short = x.numel() * len(weight) < _FEWEST_MULTIPLICATIONS
-    # `torch.func` can transform torch's own operations only.
-    if x.ndim < 2 or is_short or torch._C._are_functorch_transforms_active():
+    if x.ndim < 2 or is_short or _is_transformed():
         return F.linear(x, weight, bias)
     rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
     needs_gradient = torch.is_grad_enabled() and any(
@@ -79,7 +79,23 @@ class _Product(torch.autograd.Function):
         )
 
 
+def _is_transformed() -> bool:
+    """Whether torch transforms the operations that run now, which it can do with its own ones only.
+
+    It does so inside `torch.func`, for derivatives in forward mode, for `torch.autocast` and while
+    it records a graph with `torch.jit.trace`.
+    """
+    return (
+        torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+        or torch.is_autocast_enabled("cpu")
+        or torch.jit.is_tracing()
+    )
+
+
 def _onednn_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    # oneDNN reads the bias as if its numbers were next to each other, whatever its strides are.
+    bias = None if bias is None else bias.contiguous()
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
@@ -95,9 +111,11 @@ def _has_faster_products() -> bool:
     features = binding.get_host_cpu_features()
     if not (binding.get_host_cpu_name().startswith("znver") and features.get("avx512f")):
         return False
-    x, weight = torch.arange(12.0).reshape(4, 3), torch.arange(6.0).reshape(2, 3)
+    # Whatever torch's default device and default type are.
+    numbers = torch.arange(12, dtype=torch.float32, device="cpu")
+    x, weight, bias = numbers.reshape(4, 3), numbers[:6].reshape(2, 3), numbers[6:8]
     try:
-        result = _onednn_product(x, weight, torch.ones(2))
+        result = _onednn_product(x, weight, bias)
     except (AttributeError, RuntimeError, TypeError):
         return False
-    return bool(torch.equal(result, F.linear(x, weight, torch.ones(2))))
+    return bool(torch.equal(result, F.linear(x, weight, bias)))

@@ -323,8 +323,7 @@ class NetworkInputs:
         n_components = encoder.loadings.shape[1]
         self._kept: Tensor | None = None
         if recording.n_times * n_components <= _MOST_KEPT:
-            device = encoder.loadings.device
-            self._kept = torch.empty(recording.n_times, n_components, device=device)
+            self._kept = encoder.loadings.new_empty(recording.n_times, n_components)
             step = rows_at_once(len(encoder.mean), _EMBED_ROWS)
             for start in range(0, recording.n_times, step):
                 times = np.arange(start, min(start + step, recording.n_times))
@@ -340,7 +339,7 @@ class NetworkInputs:
             components = self._components(rows)
         else:
             components = self._kept[torch.from_numpy(rows).to(self._kept.device)]
-        return components.reshape(len(times), -1)
+        return components.reshape(len(times), window * components.shape[1])
 
     def _components(self, times: NDArray[np.int64]) -> Tensor:
         x = torch.from_numpy(self._recording.rows(times)).to(self._encoder.loadings.device)

@@ -38,11 +38,16 @@ def split_layers(network: nn.Sequential) -> tuple[list[nn.Linear], list[nn.Modul
     for i in range(0, len(layers), 2):
         layer = layers[i]
         if not isinstance(layer, nn.Linear):
-            return linear, layers[i:]
+            # A GELU without a linear layer after it is not between two of them.
+            return linear, layers[max(0, i - 1) :]
         linear.append(layer)
-        if i + 1 < len(layers) and type(layers[i + 1]) is not nn.GELU:
+        if i + 2 >= len(layers) or not _is_exact_gelu(layers[i + 1]):
             return linear, layers[i + 1 :]
     return linear, []
+
+
+def _is_exact_gelu(layer: nn.Module) -> bool:
+    return type(layer) is nn.GELU and layer.approximate == "none"
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +118,7 @@ class Pass:
         n_layers = len(self.linear)
         with torch.no_grad():
             for k in reversed(range(n_layers)):
-                to_weight = product(upstream.T, self.inputs[k].T)
+                to_weight = _product_over_samples(upstream, self.inputs[k])
                 if penalty is not None:
                     to_weight += penalty.to_weights[k]
                 gradients.append((to_weight, upstream.sum(dim=0)))
@@ -179,10 +184,20 @@ class JacobianPenalty:
             to_weights, to_outputs = [], []
             for k in range(n_layers):
                 flat = scaled[k].flatten(0, 1), to_rows.flatten(0, 1)
-                to_weights.append(product(flat[0].T, flat[1].T))
+                to_weights.append(_product_over_samples(*flat))
                 to_scaled = product(to_rows, run.linear[k].weight)
                 if k < n_layers - 1:
                     to_slopes = (to_scaled * rows[k + 1]).sum(dim=1)
                     to_outputs.append(to_slopes * run.curvatures[k])
                     to_rows = to_scaled.mul_(slopes[k])
         return cls(n, squared_norm, to_weights, to_outputs, to_scaled)
+
+
+def _product_over_samples(
+    left: Float[Tensor, "sample row"], right: Float[Tensor, "sample column"]
+) -> Float[Tensor, "row column"]:
+    """Compute ``left.T @ right``, in the order that is faster: few rows, many columns."""
+    if left.shape[1] <= right.shape[1]:
+        return product(left.T, right.T)
+    # Optimizers need gradients in the order of the weights.
+    return product(right.T, left.T).T.contiguous()
