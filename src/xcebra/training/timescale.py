@@ -85,15 +85,21 @@ def step_correlations(
     start = _pair_starts(epochs, offset)
     if len(start) < 3:
         return correlations
-    now, later = series(start), series(start + offset)
+    now = series(start)
     # If there were more components than a tenth of the pairs, they would correlate by chance.
     columns = np.argsort(-now.var(axis=0))[: max(1, len(start) // 10)]
-    now, later = (x[:, columns] - x[:, columns].mean(axis=0) for x in (now, later))
+    now, later = _centred(now, columns), _centred(series(start + offset), columns)
     # These are the products of the whitened columns, without the columns themselves.
     products = _whitening(now).T @ (now.T @ later / len(start)) @ _whitening(later)
     rho = np.linalg.svd(products, compute_uv=False)[:n_latents]
     correlations[: len(rho)] = np.clip(rho, 0.0, _MOST_CORRELATED)
     return correlations
+
+
+def _centred(x: NDArray[Any], columns: IntArray) -> NDArray[Any]:
+    """Some of the columns minus their means, without a second copy if all are chosen."""
+    chosen = x if len(columns) == x.shape[1] else x[:, columns]
+    return chosen - chosen.mean(axis=0)
 
 
 def _correlations_after(
