@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 from budget_run import Stored
-from measuring import matrix_product_share, seconds
+from measuring import Peak, matrix_product_share, seconds
 from numpy.typing import NDArray
-from measuring import Peak
 
 from xcebra.reproduce import timing
 

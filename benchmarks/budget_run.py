@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import Product, recorded_products
+from measuring import Peak, Product, recorded_products
 from numpy.typing import NDArray
 from phases import PhaseLog
-from measuring import Peak
 
 import xcebra
 

@@ -274,5 +274,6 @@ def expected(
             for g in range(len(rows)):
                 own = decoder.group == g
                 hidden = layers(rows[g])
-                activity[k][:, own] = product(hidden, last.weight[own], last.bias[own])
+                weight, bias = last.weight[own], last.bias[own]  # type: ignore[index]
+                activity[k][:, own] = product(hidden, weight, bias)
     return activity
