@@ -22,25 +22,36 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from measuring import add_row, provenance, seconds
+from measuring import add_row, provenance
 
 HERE = Path(__file__).parents[1] / "src"
 # Repetitions; medians are reported.
 _TURNS = 3
-# Samples and neurons.
-_SIZES = {"10,000 x 15": (10_000, 15), "50,000 x 50": (50_000, 50)}
-_SMALL = {"2,000 x 15": (2000, 15)}
+# Samples, neurons and training steps; 0 steps are the default.
+_SIZES = {"10,000 x 15": (10_000, 15, 0), "50,000 x 50": (50_000, 50, 0)}
+_SMALL = {"2,000 x 15": (2000, 15, 20)}
+# They end with the process that started them, also when it is stopped from outside.
 _NEIGHBOURS = {
-    "Python": "while True: pass",
-    "products": "import numpy as np\nx = np.ones((500, 500), np.float32)\nwhile True: x @ x",
+    "Python": """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(10**6): pass
+""",
+    "products": """
+import os
+import numpy as np
+parent, x = os.getppid(), np.ones((500, 500), np.float32)
+while os.getppid() == parent: x @ x
+""",
 }
 _ONE_FIT = """
 import json, sys, time, warnings
 warnings.simplefilter("ignore")
 import xcebra
-n_steps, n_neurons = map(int, sys.argv[1:])
+n_steps, n_neurons, steps = map(int, sys.argv[1:])
 rec = xcebra.datasets.synthetic(n_hidden=4, n_observed=2, n_steps=n_steps, n_neurons=n_neurons)
-estimator = xcebra.XCEBRA(random_state=0, progress=False)  # imported before the clock starts
+estimator = xcebra.XCEBRA(steps=steps or None, random_state=0, progress=False)
 print("ready", flush=True)
 sys.stdin.readline()
 started = time.perf_counter()
@@ -50,10 +61,23 @@ print(json.dumps(time.perf_counter() - started))
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-class Fit:
-    """A process that has everything it needs for a fit and waits for the start."""
+Size = tuple[int, int, int]
 
-    def __init__(self, package: Path, size: tuple[int, int], one_thread: bool = False) -> None:
+
+class Fit:
+    """A process that has everything it needs for a fit and waits for the start.
+
+    Parameters
+    ----------
+    package : Path
+        Folder of the package.
+    size : tuple of int
+        Samples, neurons, and training steps; 0 steps are the default.
+    one_thread : bool
+        Whether the fit has one thread instead of all.
+    """
+
+    def __init__(self, package: Path, size: Size, one_thread: bool = False) -> None:
         threads = ONE_THREAD if one_thread else {}
         self._process = subprocess.Popen(
             [sys.executable, "-c", _ONE_FIT, *map(str, size)],
@@ -92,24 +116,19 @@ def neighbour(kind: str) -> Iterator[None]:
         process.wait()
 
 
-def fit_beside(package: Path, size: tuple[int, int], kind: str | None) -> float:
+def fit_beside(package: Path, size: Size, kind: str | None) -> float:
     """Seconds of one fit, alone or beside a neighbour."""
     fit = Fit(package, size)
     with nullcontext() if kind is None else neighbour(kind):
         return fit.start().seconds()
 
 
-def two_fits(package: Path, size: tuple[int, int]) -> tuple[float, float]:
+def two_fits(package: Path, size: Size) -> tuple[float, float]:
     """Seconds of two fits with one thread each: side by side, and one after the other."""
     pair = [Fit(package, size, one_thread=True) for _ in range(2)]
-
-    def side_by_side() -> None:
-        for fit in pair:
-            fit.start()
-        for fit in pair:
-            fit.seconds()
-
-    both = seconds(side_by_side)
+    for fit in pair:
+        fit.start()
+    both = max(fit.seconds() for fit in pair)
     in_turn = [Fit(package, size, one_thread=True).start().seconds() for _ in range(2)]
     return both, sum(in_turn)
 
@@ -121,7 +140,7 @@ def bench_neighbours(
     packages = {"this version": HERE} | ({"other version": other} if other else {})
     sizes = _SMALL if small else _SIZES
     for package in packages.values():
-        fit_beside(package, (2000, 15), None)  # compiles what is not on disk yet
+        fit_beside(package, (2000, 15, 20), None)  # compiles what is not on disk yet
     results: dict[str, Any] = {}
     for name, size in sizes.items():
         own: dict[str, Any] = {
