@@ -104,7 +104,8 @@ class TrainState:
     """Everything that changes during training, so that a resumed run gives the same bits.
 
     ``twin`` is the copy that is trained without the penalty while its weight is searched for.
-    ``unread`` has the numbers of the steps that are not in the history yet, with their values. It
+    ``settled`` is the number of steps after which training had settled (`settling`); it follows
+    from the history and is not saved. ``unread`` has the numbers of the steps that are not in the history yet, with their values. It
     must be empty when the state is saved.
     """
 
@@ -112,6 +113,7 @@ class TrainState:
     rng: np.random.Generator
     history: History
     twin: Learner | None = None
+    settled: int | None = None
     unread: list[tuple[int, Record]] = field(default_factory=list)
 
     def save(self, path: Path, fingerprint: str, step: int) -> None:

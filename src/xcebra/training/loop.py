@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,12 @@ from xcebra.training.batches import (
 )
 from xcebra.training.checkpoints import History, Learner, Record, TrainState
 from xcebra.training.infonce import chance_level, infonce
+from xcebra.training.settling import (
+    BETWEEN_LOOKS,
+    place_in_schedule,
+    settled_at,
+    steps_to_take,
+)
 from xcebra.training.weight_search import searches, weight_at
 
 # Seconds between two checkpoints. Larger values lose more work after a crash; smaller values write
@@ -59,7 +66,8 @@ class TrainConfig:
     the second eighth, and is constant afterwards. With ``find_weight``, the weight is searched for,
     starting from ``jacobian_weight`` (`weight_search`). The penalty is computed exactly, on
     ``penalty_samples`` references of each batch: at equal cost, this has less variance than random
-    projections of all references (``benchmarks/penalty.py``).
+    projections of all references (``benchmarks/penalty.py``). With ``until_settled``, training may
+    end before ``steps`` (`settling`).
     """
 
     steps: int
@@ -74,6 +82,7 @@ class TrainConfig:
     penalty_samples: int
     seed: int
     find_weight: bool = False
+    until_settled: bool = False
 
     def rate(self, step: int) -> float:
         """Learning rate of a step: constant, or a one-cycle schedule that rises over a tenth."""
@@ -138,7 +147,10 @@ def train(
         deferred_interrupt() as interrupted,
         Steps(config.steps, progress, initial=first, desc="training") as progress_bar,
     ):
-        for step in range(first, config.steps):
+        _settle(state, config, progress_bar)
+        for step in itertools.count(first):
+            if step >= steps_to_take(config.steps, state.settled):
+                break
             if interrupted():
                 if step == 0:
                     raise KeyboardInterrupt
@@ -151,11 +163,13 @@ def train(
                     "the model keeps what it has learned so far",
                     InterruptedFitWarning,
                 )
-                break
+                return state.history.arrays()
             record = workers.lead(take_step, state, batch, objectives, config, step, workers)
             state.unread.append((step, record))
             if _losses_are_due(step, config, device):
                 read_losses(state, config)
+            if (step + 1) % BETWEEN_LOOKS == 0:
+                _settle(state, config, progress_bar)
             progress_bar.update()
             if callback is not None:
                 callback(step + 1)
@@ -165,11 +179,17 @@ def train(
                 read_losses(state, config)
                 state.save(checkpoint, fingerprint, step + 1)
                 saved = time.monotonic()
-        else:
-            read_losses(state, config)
-            if checkpoint and config.steps > first:
-                state.save(checkpoint, fingerprint, config.steps)
+        read_losses(state, config)
+        if checkpoint and step > first:
+            state.save(checkpoint, fingerprint, step)
     return state.history.arrays()
+
+
+def _settle(state: TrainState, config: TrainConfig, progress_bar: Steps) -> None:
+    """Decide whether training has settled, from the history."""
+    if config.until_settled and state.settled is None:
+        state.settled = settled_at(state.history.rows, config.steps)
+        progress_bar.shorten(steps_to_take(config.steps, state.settled))
 
 
 def step_workers(
@@ -212,7 +232,8 @@ def take_step(
     Nothing here waits for a value that the device computes.
     """
     drawn = batch.draw(state.rng)
-    rate, names = config.rate(step), [objective.name for objective in objectives]
+    rate = config.rate(place_in_schedule(step, state.settled))
+    names = [objective.name for objective in objectives]
     weight = config.penalty_weight(step)
     if config.find_weight:
         history = state.history.rows

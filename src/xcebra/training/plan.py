@@ -292,6 +292,9 @@ def _configs(sampling: _Sampling, params: Mapping[str, Any]) -> tuple[TrainConfi
         penalty_samples=recipe.penalty_samples,
         seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
         find_weight=weight == AUTO,
+        # A number of steps that is asked for is taken. The search for a weight has its own places
+        # in the schedule.
+        until_settled=params["steps"] is None and recipe.schedule == "one-cycle" and weight != AUTO,
     )
     # The number of steps of the decoder is scaled by the same factor as that of the encoder.
     share = train.steps / usual_steps
