@@ -66,7 +66,16 @@ def memory_mb(field: str) -> float:
 
 
 class Peak:
-    """Peak of anonymous memory (not backed by a file) in a with block, sampled by a thread."""
+    """Peak of anonymous memory (not backed by a file) in a with block, sampled by a thread.
+
+    Parameters
+    ----------
+    interval : float
+        Seconds between two samples.
+    """
+
+    def __init__(self, interval: float = 0.001) -> None:
+        self._interval = interval
 
     def __enter__(self) -> Peak:
         self._running = True
@@ -82,7 +91,7 @@ class Peak:
     def _watch(self) -> None:
         while self._running:
             self.most = max(self.most, memory_mb("RssAnon"))
-            time.sleep(0.001)
+            time.sleep(self._interval)
 
 
 def measure_steps(n_times: int) -> dict[str, Any]:

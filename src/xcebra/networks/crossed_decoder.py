@@ -121,6 +121,11 @@ class CrossedDecoder(nn.Module):
         )
 
     @property
+    def networks(self) -> list[nn.Sequential]:
+        """The two networks."""
+        return [member for member in self.members if isinstance(member, nn.Sequential)]
+
+    @property
     def n_time_latents(self) -> int:
         """Number of latents of the time block, without the patterns that are left over."""
         return len(self.latent_mean) - self.patterns.shape[1]

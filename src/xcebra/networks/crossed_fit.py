@@ -16,6 +16,7 @@ from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.errors import InputError
 from xcebra.common.interrupts import deferred_interrupt
 from xcebra.common.progress import Steps
+from xcebra.common.workers import Workers
 from xcebra.data.epochs import Epochs, IntArray, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
@@ -29,6 +30,8 @@ from xcebra.networks.decoder import Decoder, DecoderConfig, outlasts_samples
 from xcebra.networks.encoder import Encoder, Inputs, embed
 from xcebra.networks.labels_part import fit_labels_part
 from xcebra.networks.leave_out import LeaveOut, Reader
+from xcebra.networks.perceptron import Gradients
+from xcebra.networks.regressor import Regressor, take_steps
 from xcebra.networks.schedules import one_cycle
 
 # Largest number of samples to train on. Larger values need more memory; not tuned.
@@ -209,39 +212,57 @@ def _train(
         torch.from_numpy(evenly_spaced(other, _MOST_JUDGED // n_groups)).to(device)
         for other in samples[::-1]
     ]
-    fused = device.type in ("cpu", "cuda")
-    optimizers = [torch.optim.Adam(member.parameters(), fused=fused) for member in decoder.members]
+    regressors = [Regressor(member) for member in decoder.networks]
     best = [copy.deepcopy(member.state_dict()) for member in decoder.members]
     least, since = [math.inf, math.inf], 0
-    steps = Steps(config.steps, progress, desc="crossed decoders")
-    with deferred_interrupt() as interrupted, steps:
-        for step in range(config.steps):
-            rate = one_cycle(step, config.steps, config.learning_rate, rise=0.05)
-            for member, optimizer, own in zip(decoder.members, optimizers, samples, strict=True):
-                optimizer.param_groups[0]["lr"] = rate
-                drawn = torch.from_numpy(own[rng.integers(len(own), size=config.batch_size)])
-                drawn = drawn.to(device)
-                group = torch.from_numpy(rng.integers(n_groups, size=config.batch_size)).to(device)
-                optimizer.zero_grad()
-                residual = member(rows[group, drawn]) - targets[drawn]
-                (residual.square() * weights[group]).mean().backward()
-                optimizer.step()
-            steps.update()
-            is_last = step + 1 == config.steps or interrupted()
-            if (step + 1) % _BETWEEN_LOOKS and not is_last:
-                continue
+
+    def gradients(k: int, drawn: IntArray, group: IntArray) -> Gradients:
+        sample, of_group = (torch.from_numpy(index).to(device) for index in (drawn, group))
+        x, y = rows[of_group, sample], targets[sample]
+        return regressors[k].gradients(x, y, config.batch_size, weights[of_group])
+
+    def take_step(step: int) -> None:
+        rate = one_cycle(step, config.steps, config.learning_rate, rise=0.05)
+        drawn = [
+            (
+                own[rng.integers(len(own), size=config.batch_size)],
+                rng.integers(n_groups, size=config.batch_size),
+            )
+            for own in samples
+        ]
+
+        def step_of_members(worker: int) -> None:
+            for k in range(worker, len(regressors), workers.n):
+                regressors[k].step([gradients(k, *drawn[k])], rate)
+
+        workers.divide(step_of_members)
+
+    def errors() -> list[float]:
+        return [
+            _error(member, rows[:, judged[k]], targets[judged[k]], weights)
+            for k, member in enumerate(decoder.members)
+        ]
+
+    progress_bar = Steps(config.steps, progress, desc="crossed decoders")
+    workers = Workers(len(regressors), device)
+    with workers, deferred_interrupt() as interrupted, progress_bar:
+        step = 0
+        while True:
+            step = workers.lead(
+                take_steps, take_step, step, _BETWEEN_LOOKS, config.steps, interrupted, progress_bar
+            )
             since += 1
-            for k, member in enumerate(decoder.members):
-                error = _error(member, rows[:, judged[k]], targets[judged[k]], weights)
+            for k, error in enumerate(workers.lead(errors)):
                 if error < least[k]:
-                    best[k], least[k], since = copy.deepcopy(member.state_dict()), error, 0
+                    state = decoder.members[k].state_dict()
+                    best[k], least[k], since = copy.deepcopy(state), error, 0
             if interrupted():
                 warn(
-                    f"the decoders were stopped at step {step + 1} of {config.steps}; maps are "
+                    f"the decoders were stopped at step {step} of {config.steps}; maps are "
                     "those of networks that are not trained to the end",
                     InterruptedFitWarning,
                 )
-            if is_last or since == _PATIENCE:
+            if step == config.steps or interrupted() or since == _PATIENCE:
                 break
     for member, state in zip(decoder.members, best, strict=True):
         member.load_state_dict(state)

@@ -20,11 +20,15 @@ from torch.nn import functional as F
 
 from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.interrupts import deferred_interrupt
+from xcebra.common.products import product
 from xcebra.common.progress import Steps
+from xcebra.common.workers import Workers, shares
 from xcebra.data.epochs import Epochs, IntArray, evenly_spaced, samples_before
 from xcebra.data.recording import Activity, Recording
 from xcebra.networks.encoder import Encoder, Inputs, UnitBlocks, embed, linear
 from xcebra.networks.jacobian import register_slope
+from xcebra.networks.perceptron import Gradients
+from xcebra.networks.regressor import Regressor, take_steps
 from xcebra.networks.schedules import one_cycle
 
 # Number of units in each hidden layer. Half and twice as many give about the same maps
@@ -38,6 +42,9 @@ _JUDGED = 8192
 # held-out error. Larger values train longer; not tuned.
 _BETWEEN_LOOKS = 100
 _PATIENCE = 5
+# Fewest rows of a batch for each worker. With fewer, starting and joining the parts of a step takes
+# more time than it saves; not tuned.
+_ROWS_A_WORKER = 256
 # Largest number of samples whose embedding is held in memory while the decoder is trained. Larger
 # values need more memory; not tuned.
 _MOST_EMBEDDED = 200_000
@@ -130,7 +137,7 @@ class Decoder(nn.Module):
 
     def standardised(self, z: Float[Tensor, "sample latent"]) -> Float[Tensor, "sample neuron"]:
         """Predict the standardised activity."""
-        return self.network(z) @ self.loadings.T
+        return product(self.network(z), self.loadings)
 
     def forward(self, z: Float[Tensor, "sample latent"]) -> Float[Tensor, "sample neuron"]:
         """Predict the activity in the units of the recording."""
@@ -227,7 +234,7 @@ def fit_regression(
     def components(times: IntArray) -> Tensor:
         with torch.no_grad():
             x = torch.from_numpy(recording.rows(times)).to(device)
-            return (x - decoder.mean) * decoder.reciprocal @ decoder.loadings
+            return product((x - decoder.mean) * decoder.reciprocal, decoder.loadings.T)
 
     pool = evenly_spaced(training.indices(), _MOST_EMBEDDED)
     z = points(pool, training)
@@ -239,36 +246,41 @@ def fit_regression(
         generator=torch.Generator().manual_seed(config.seed),
     ).to(device)
     judged = evenly_spaced(held_out.indices(), _JUDGED)
-    judged_z, judged_u = points(judged, held_out), components(judged)
-    optimizer = torch.optim.Adam(decoder.network.parameters(), fused=device.type in ("cpu", "cuda"))
+    regressor = Regressor(decoder.network)
+    z, judged_z = regressor.inputs(z), regressor.inputs(points(judged, held_out))
+    judged_u = components(judged)
+
+    def part_of_step(rows: IntArray) -> Gradients:
+        x = z[torch.from_numpy(rows).to(device)]
+        return regressor.gradients(x, components(pool[rows]), config.batch_size)
+
+    def take_step(step: int) -> None:
+        rows = rng.integers(len(pool), size=config.batch_size)
+        parts = shares(len(rows), workers.n)
+        gradients = workers.divide(lambda k: part_of_step(rows[parts[k]]))
+        rate = one_cycle(step, config.steps, config.learning_rate, rise=0.05)
+        regressor.step(gradients, rate)
+
     best, best_error, since = copy.deepcopy(decoder.network.state_dict()), math.inf, 0
-    steps = Steps(config.steps, progress, desc="decoder")
-    with deferred_interrupt() as interrupted, steps:
-        for step in range(config.steps):
-            optimizer.param_groups[0]["lr"] = one_cycle(
-                step, config.steps, config.learning_rate, rise=0.05
+    progress_bar = Steps(config.steps, progress, desc="decoder")
+    workers = Workers(max(1, config.batch_size // _ROWS_A_WORKER), device)
+    with workers, deferred_interrupt() as interrupted, progress_bar:
+        step = 0
+        while True:
+            step = workers.lead(
+                take_steps, take_step, step, _BETWEEN_LOOKS, config.steps, interrupted, progress_bar
             )
-            rows = rng.integers(len(pool), size=config.batch_size)
-            optimizer.zero_grad()
-            predicted = decoder.network(z[torch.from_numpy(rows).to(device)])
-            F.mse_loss(predicted, components(pool[rows])).backward()
-            optimizer.step()
-            steps.update()
-            is_last = step + 1 == config.steps or interrupted()
-            if (step + 1) % _BETWEEN_LOOKS and not is_last:
-                continue
-            with torch.no_grad():
-                error = float(F.mse_loss(decoder.network(judged_z), judged_u))
+            error = workers.lead(lambda: float(F.mse_loss(regressor.predict(judged_z), judged_u)))
             since = 0 if error < best_error else since + 1
             if since == 0:
                 best, best_error = copy.deepcopy(decoder.network.state_dict()), error
             if interrupted():
                 warn(
-                    f"the decoder was stopped at step {step + 1} of {config.steps}; its maps and "
+                    f"the decoder was stopped at step {step} of {config.steps}; its maps and "
                     "inverse_transform are those of a network that is not trained to the end",
                     InterruptedFitWarning,
                 )
-            if is_last or since == _PATIENCE:
+            if step == config.steps or interrupted() or since == _PATIENCE:
                 break
     decoder.network.load_state_dict(best)
     return decoder

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from xcebra.networks.dense import product
+from xcebra.common.products import product
 from xcebra.networks.gelu import gelu_and_slope
 
 Gradients = list[tuple[Tensor, Tensor]]
@@ -118,7 +118,7 @@ class Pass:
         n_layers = len(self.linear)
         with torch.no_grad():
             for k in reversed(range(n_layers)):
-                to_weight = product(upstream.T, self.inputs[k].T)
+                to_weight = _product_over_samples(upstream, self.inputs[k])
                 if penalty is not None:
                     to_weight += penalty.to_weights[k]
                 gradients.append((to_weight, upstream.sum(dim=0)))
@@ -184,10 +184,20 @@ class JacobianPenalty:
             to_weights, to_outputs = [], []
             for k in range(n_layers):
                 flat = scaled[k].flatten(0, 1), to_rows.flatten(0, 1)
-                to_weights.append(product(flat[0].T, flat[1].T))
+                to_weights.append(_product_over_samples(*flat))
                 to_scaled = product(to_rows, run.linear[k].weight)
                 if k < n_layers - 1:
                     to_slopes = (to_scaled * rows[k + 1]).sum(dim=1)
                     to_outputs.append(to_slopes * run.curvatures[k])
                     to_rows = to_scaled.mul_(slopes[k])
         return cls(n, squared_norm, to_weights, to_outputs, to_scaled)
+
+
+def _product_over_samples(
+    left: Float[Tensor, "sample row"], right: Float[Tensor, "sample column"]
+) -> Float[Tensor, "row column"]:
+    """Compute ``left.T @ right``, in the order that is faster: few rows, many columns."""
+    if left.shape[1] <= right.shape[1]:
+        return product(left.T, right.T)
+    # Optimizers need gradients in the order of the weights.
+    return product(right.T, left.T).T.contiguous()

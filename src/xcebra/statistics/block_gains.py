@@ -17,8 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from xcebra.common.products import product
 from xcebra.statistics.encoding_strength import smooth_functions
 from xcebra.statistics.held_out_time import N_FOLDS, N_STRETCHES, folds, stretches
 from xcebra.statistics.smooth_regression import SmoothRegression, standardised
@@ -41,7 +44,7 @@ _LEAST_COMPONENT, _ROUGH_RIDGE = 1e-4, 2e-3
 _N_SURROGATES, _LEAST_RELATED = 9, 0.01
 # Number of shifted neurons that are regressed together: larger matrix products are faster, but need
 # more memory. It has no effect on the results beyond rounding.
-_COLUMNS_AT_ONCE = 128
+_COLUMNS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,16 +102,18 @@ def group_gains(
     clear: bool = True,
     n_shifts: int | None = None,
     seed: int = 0,
+    functions: BlockFunctions | None = None,
 ) -> Gains:
     """What a block adds to neurons that share their regressors.
 
-    The parameters are those of `xcebra.statistics.significance.find_connections`.
+    The parameters are those of `xcebra.statistics.significance.find_connections`. Groups of neurons
+    with the same block can share its ``functions``.
     """
     n = len(activity)
     rng = np.random.default_rng(seed)
     x, others = standardised(activity), standardised(others)
     stretch, fold = stretches(n), folds(n)
-    functions, roughness = _block_functions(block, others, kind, seed)
+    functions = functions or BlockFunctions.of(block, kind, seed)
     residual = x - SmoothRegression(x, others, fold, rng).predictions()
     if clear and others.shape[1]:
         others_from_block = SmoothRegression(others, standardised(block), fold, rng).predictions()
@@ -122,15 +127,8 @@ def group_gains(
     residual = np.where(worse, x, residual)
     left = np.square(residual).sum(axis=0)
     residual = (residual - residual.mean(axis=0)).astype(np.float32)
-    ridge = _HeldOutRidge(functions, stretch, roughness)
-    shifts = _draw_shifts(n, n_shifts or N_SHIFTS, rng)
-    batch_size = max(1, _COLUMNS_AT_ONCE // residual.shape[1])
-    nulls = []
-    for start in range(0, len(shifts), batch_size):
-        batch = shifts[start : start + batch_size]
-        shifted = np.concatenate([np.roll(residual, shift, axis=0) for shift in batch], axis=1)
-        nulls.append(ridge.gains(shifted).sum(axis=0).reshape(len(batch), -1))
-    by_chance = np.concatenate(nulls)
+    ridge = _HeldOutRidge(*functions.with_products(others), stretch)
+    by_chance = ridge.shifted_gains(residual, _draw_shifts(n, n_shifts or N_SHIFTS, rng))
     leaked, related = np.zeros(x.shape[1]), 0.0
     if clear and others.shape[1]:
         centred = block - block.mean(axis=0)
@@ -173,8 +171,8 @@ def _leaked(
     gains = []
     for shift in _draw_shifts(n, _N_SURROGATES, rng):
         surrogate = block.mean(axis=0) + predicted + np.roll(centred - predicted, shift, axis=0)
-        functions, roughness = _block_functions(surrogate, others, kind, seed)
-        gains.append(_HeldOutRidge(functions, stretch, roughness).gains(residual).sum(axis=0))
+        functions = BlockFunctions.of(surrogate, kind, seed).with_products(others)
+        gains.append(_HeldOutRidge(*functions, stretch).gains(residual).sum(axis=0))
     return np.mean(gains, axis=0) + 2 * np.std(gains, axis=0, ddof=1)
 
 
@@ -184,26 +182,54 @@ def _draw_shifts(n: int, n_shifts: int, rng: np.random.Generator) -> NDArray[np.
     return rng.integers(margin, max(margin + 1, n - margin), size=n_shifts)
 
 
-def _block_functions(block: Array, others: Array, kind: str, seed: int) -> tuple[Singles, Array]:
-    """Functions of the block and their products with the others, and the roughness of each.
+@dataclass(frozen=True, eq=False)
+class BlockFunctions:
+    """Smooth functions of a block, uncorrelated with each other, smoothest first.
 
-    Returns arrays of shape (n_times, n_functions) and (n_functions,).
+    Parameters
+    ----------
+    components : ndarray of float32 of shape (n_times, n_functions)
+        With mean 0 and variance 1.
+    roughness : ndarray of shape (n_functions,)
+        Variance of the smoothest function in the basis divided by the variance of each one.
     """
-    n = len(block)
-    basis = smooth_functions(kind, block, seed=seed)
-    basis = basis - basis.mean(axis=0)
-    values, axes = np.linalg.eigh(basis.T @ basis / n)
-    leading = np.flatnonzero(values > _LEAST_COMPONENT * values[-1])[::-1][:_MOST_FUNCTIONS]
-    if len(leading) == 0 or values[-1] <= 0:
-        return np.zeros((n, 1), dtype=np.float32), np.ones(1)
-    components = basis @ (axes[:, leading] / np.sqrt(values[leading]))
-    roughness = values[leading[0]] / values[leading]
-    smoothest, factors = components[:, :_SMOOTHEST], others[:, :_MOST_OTHERS]
-    products = (smoothest[:, :, None] * factors[:, None, :]).reshape(n, -1)
-    functions = np.concatenate([components, products - products.mean(axis=0)], axis=1)
-    return functions.astype(np.float32), np.concatenate(
-        [roughness, np.repeat(roughness[: smoothest.shape[1]], factors.shape[1])]
-    )
+
+    components: Singles
+    roughness: Array
+
+    @classmethod
+    def of(cls, block: Array, kind: str, seed: int) -> BlockFunctions:
+        """Compute the functions of a block; the parameters are those of `group_gains`."""
+        n = len(block)
+        basis = smooth_functions(kind, block, seed=seed, dtype=np.float32)
+        basis = basis - basis.mean(axis=0, dtype=np.float64).astype(np.float32)
+        values, axes = np.linalg.eigh(sum(_products(basis, _rows(stretches(n)))) / n)
+        leading = np.flatnonzero(values > _LEAST_COMPONENT * values[-1])[::-1][:_MOST_FUNCTIONS]
+        if len(leading) == 0 or values[-1] <= 0:
+            return cls(np.zeros((n, 1), dtype=np.float32), np.ones(1))
+        weights = axes[:, leading] / np.sqrt(values[leading])
+        return cls(basis @ weights.astype(np.float32), values[leading[0]] / values[leading])
+
+    def with_products(self, others: Array) -> tuple[Singles, Array]:
+        """Add products of the smoothest functions with other columns.
+
+        Returns
+        -------
+        functions : ndarray of float32 of shape (n_times, n_functions)
+        roughness : ndarray of shape (n_functions,)
+        """
+        n, n_components = self.components.shape
+        factors = others[:, :_MOST_OTHERS].astype(np.float32)
+        n_smooth, n_factors = min(_SMOOTHEST, n_components), factors.shape[1]
+        functions = np.empty((n, n_components + n_smooth * n_factors), np.float32)
+        functions[:, :n_components] = self.components
+        products = functions[:, n_components:]
+        for k in range(n_smooth):
+            columns = slice(k * n_factors, (k + 1) * n_factors)
+            np.multiply(self.components[:, k, None], factors, out=products[:, columns])
+        products -= products.mean(axis=0, dtype=np.float64).astype(np.float32)
+        roughness = np.repeat(self.roughness[:n_smooth], n_factors)
+        return functions, np.concatenate([self.roughness, roughness])
 
 
 class _HeldOutRidge:
@@ -212,31 +238,91 @@ class _HeldOutRidge:
     It is computed from sums of products in each stretch of time.
     """
 
-    def __init__(self, design: Singles, stretch: NDArray[np.int64], roughness: Array):
+    def __init__(self, design: Singles, roughness: Array, stretch: NDArray[np.int64]):
         self._design = design
-        self._starts = np.flatnonzero(np.diff(stretch, prepend=-1))
-        bounds = [*self._starts, len(design)]
-        self._rows = [slice(a, b) for a, b in itertools.pairwise(bounds)]
-        self._inner = [(design[r].T @ design[r]).astype(np.float64) for r in self._rows]
+        self._rows = _rows(stretch)
+        self._inner = _products(design, self._rows)
         total, n = sum(self._inner), len(design)
+        self._held_out = [np.sum(self._inner[k::N_FOLDS], axis=0) for k in range(N_FOLDS)]
         self._inverses = []
-        for k in range(N_FOLDS):
-            held_out = sum(self._inner[k::N_FOLDS])
+        for k, held_out in enumerate(self._held_out):
             n_train = n - sum(r.stop - r.start for r in self._rows[k::N_FOLDS])
             ridge = np.diag(_ROUGH_RIDGE * n_train * roughness)
             self._inverses.append(np.linalg.inv(total - held_out + ridge))
 
     def gains(self, x: Singles) -> Array:
         """Sum of squares that is explained in each stretch, of shape (n_stretches, n_columns)."""
-        cross = np.array([self._design[r].T @ x[r] for r in self._rows], dtype=np.float64)
+        cross = np.array([_product(self._design[r].T, x[r]) for r in self._rows], dtype=np.float64)
         total = cross.sum(axis=0)
         explained = np.empty((len(cross), x.shape[1]))
         for k, inverse in enumerate(self._inverses):
             weights = inverse @ (total - cross[k::N_FOLDS].sum(axis=0))
             for i in range(k, len(cross), N_FOLDS):
-                inner = (weights * (self._inner[i] @ weights)).sum(axis=0)
-                explained[i] = 2 * (weights * cross[i]).sum(axis=0) - inner
+                explained[i] = _explained(weights, cross[i], self._inner[i])
         return explained
+
+    def shifted_gains(self, x: Singles, shifts: NDArray[np.int64]) -> Array:
+        """Sum of squares that is explained after circular shifts in time, over all stretches.
+
+        Parameters
+        ----------
+        x : ndarray of float32 of shape (n_times, n_columns)
+        shifts : ndarray of int of shape (n_shifts,)
+
+        Returns
+        -------
+        ndarray of shape (n_shifts, n_columns)
+        """
+        n, n_columns = x.shape
+        # Any part of a shifted column is a part of the column repeated twice.
+        twice = np.ascontiguousarray(np.concatenate([x, x]).T)
+        explained = np.zeros((len(shifts), n_columns))
+        batch_size = max(1, _COLUMNS_AT_ONCE // n_columns)
+        for first in range(0, len(shifts), batch_size):
+            starts = n - shifts[first : first + batch_size]
+            shape = n_columns * len(starts), self._design.shape[1]
+            by_fold = np.zeros((N_FOLDS, *shape))
+            for i, rows in enumerate(self._rows):
+                windows = sliding_window_view(twice, rows.stop - rows.start, axis=1)
+                shifted = windows[:, starts + rows.start].reshape(shape[0], -1)
+                by_fold[i % N_FOLDS] += _product(shifted, self._design[rows])
+            total = by_fold.sum(axis=0)
+            gain = np.zeros(len(total))
+            for k, cross in enumerate(by_fold):
+                weights = self._inverses[k] @ (total - cross).T
+                gain += _explained(weights, cross.T, self._held_out[k])
+            explained[first : first + len(starts)] = gain.reshape(n_columns, -1).T
+        return explained
+
+
+def _explained(weights: Array, cross: Array, inner: Array) -> Array:
+    """Sum of squares that regression weights explain, of shape (n_columns,).
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_functions, n_columns)
+    cross : ndarray of shape (n_functions, n_columns)
+        Sums of products of the functions and the targets.
+    inner : ndarray of shape (n_functions, n_functions)
+        Sums of products of the functions.
+    """
+    return np.einsum("fc,fc->c", weights, 2 * cross - inner @ weights)
+
+
+def _rows(stretch: NDArray[np.int64]) -> list[slice]:
+    """Rows of each stretch of time."""
+    starts = np.flatnonzero(np.diff(stretch, prepend=-1))
+    return [slice(a, b) for a, b in itertools.pairwise([*starts, len(stretch)])]
+
+
+def _products(columns: Singles, rows: Sequence[slice]) -> list[Array]:
+    """Sums of products of all columns with each other, over the rows of each stretch."""
+    return [_product(columns[r].T, columns[r]).astype(np.float64) for r in rows]
+
+
+def _product(left: Singles, right: Singles) -> Singles:
+    """Matrix product in single precision."""
+    return product(torch.from_numpy(left), torch.from_numpy(right).T).numpy()
 
 
 def _by_stretch(values: Array, stretch: NDArray[np.int64]) -> Array:
