@@ -20,7 +20,7 @@ import torch
 from budget_run import Stored
 from measuring import matrix_product_share, seconds
 from numpy.typing import NDArray
-from scaling import Peak
+from measuring import Peak
 
 from xcebra.reproduce import timing
 

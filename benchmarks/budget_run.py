@@ -18,7 +18,7 @@ import numpy as np
 from measuring import Product, recorded_products
 from numpy.typing import NDArray
 from phases import PhaseLog
-from scaling import Peak
+from measuring import Peak
 
 import xcebra
 

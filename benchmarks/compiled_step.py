@@ -19,7 +19,7 @@ from measuring import seconds
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xcebra.networks.dense import Dense
+from xcebra.common.products import Dense
 from xcebra.networks.perceptron import JacobianPenalty, Pass
 
 # Share of the rows that the penalty is computed for; about that of a default fit.

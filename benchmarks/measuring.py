@@ -1,10 +1,11 @@
-"""What the benchmarks share: timing, matrix products, and what a result was made with."""
+"""What the benchmarks share: timing, memory, products, and what a result was made with."""
 
 from __future__ import annotations
 
 import json
 import platform
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -139,3 +140,39 @@ def _commit() -> str | None:
         return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def memory_mb(field: str) -> float:
+    """A field of this process's memory status, in MB (Linux only)."""
+    rows = Path("/proc/self/status").read_text().splitlines()
+    line = next(row for row in rows if row.startswith(f"{field}:"))
+    return int(line.split()[1]) / 2**10
+
+
+class Peak:
+    """Peak of anonymous memory (not backed by a file) in a with block, sampled by a thread.
+
+    Parameters
+    ----------
+    interval : float
+        Seconds between two samples.
+    """
+
+    def __init__(self, interval: float = 0.001) -> None:
+        self._interval = interval
+
+    def __enter__(self) -> Peak:
+        self._running = True
+        self.before = self.most = memory_mb("RssAnon")
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running = False
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while self._running:
+            self.most = max(self.most, memory_mb("RssAnon"))
+            time.sleep(self._interval)

@@ -23,7 +23,7 @@ from measuring import add_row, provenance, seconds
 from torch import Tensor
 from torch.nn import functional as F
 
-from xcebra.networks.dense import _has_faster_products
+from xcebra.common.products import _has_faster_products
 
 # Rows of a worker's part of a batch, at the default size and at the paper's size of a batch.
 _ROWS = (2500, 10_000)

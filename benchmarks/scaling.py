@@ -6,7 +6,6 @@ import json
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from measuring import Peak
 
 import xcebra
 from xcebra.common.choices import RecipeName
@@ -56,42 +56,6 @@ def paper_scale_step(
     return lambda: workers.lead(
         take_step, state, batches, objectives, train, train.steps - 1, workers
     )
-
-
-def memory_mb(field: str) -> float:
-    """A field of this process's memory status, in MB (Linux only)."""
-    rows = Path("/proc/self/status").read_text().splitlines()
-    line = next(row for row in rows if row.startswith(f"{field}:"))
-    return int(line.split()[1]) / 2**10
-
-
-class Peak:
-    """Peak of anonymous memory (not backed by a file) in a with block, sampled by a thread.
-
-    Parameters
-    ----------
-    interval : float
-        Seconds between two samples.
-    """
-
-    def __init__(self, interval: float = 0.001) -> None:
-        self._interval = interval
-
-    def __enter__(self) -> Peak:
-        self._running = True
-        self.before = self.most = memory_mb("RssAnon")
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._running = False
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while self._running:
-            self.most = max(self.most, memory_mb("RssAnon"))
-            time.sleep(self._interval)
 
 
 def measure_steps(n_times: int) -> dict[str, Any]:

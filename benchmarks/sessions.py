@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import provenance
-from scaling import Peak
+from measuring import Peak, provenance
 
 import xcebra
 from xcebra.caveats import XcebraWarning

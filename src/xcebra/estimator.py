@@ -527,8 +527,9 @@ class XCEBRA(JointSessions, _Embedding):
         for caveat in map_warnings(self, recording, request, names.blocks):
             warnings.warn(caveat, stacklevel=2)
             caveats.append(caveat)
+        source = self._source(recording, labels)
         with one_thread(), phase("map"):
-            amap = self._map(recording, labels, recording.epochs.indices()[::every], names, request)
+            amap = self._map(source, recording, recording.epochs.indices()[::every], names, request)
         timed = X if isinstance(X, Recording) else recording
         known = {name: labels[name] for name in amap.blocks if name in labels}
         with one_thread(), phase("second opinion"):
@@ -545,9 +546,11 @@ class XCEBRA(JointSessions, _Embedding):
         )
         if not test:
             return amap
-        models = [self, *self._refitted(X, y, epochs, refits)]
+        refitted = list(self._refitted(X, y, epochs, refits))
         with one_thread(), phase("test"):
-            tests = [model._connections(recording, labels, controls) for model in models]
+            sources = [source, *(model._source(recording, labels) for model in refitted)]
+            models = zip([self, *refitted], sources, strict=True)
+            tests = [model._connections(one, controls) for model, one in models]
         connections = {
             name: merged([blocks[name] for blocks in tests])
             for name in amap.blocks
@@ -693,7 +696,8 @@ class XCEBRA(JointSessions, _Embedding):
     def _tested(self, X: Any, y: Any, controls: bool) -> dict[str, Connections]:
         """Test the connections of a session."""
         recording = self._recording(X)
-        return self._connections(recording, self._labels(X, y, recording), controls)
+        source = self._source(recording, self._labels(X, y, recording))
+        return self._connections(source, controls)
 
     def _labels(
         self, X: Any, y: Any, recording: Recording, *, required: bool = True
@@ -743,8 +747,8 @@ class XCEBRA(JointSessions, _Embedding):
 
     def _map(
         self,
+        source: Source,
         recording: Recording,
-        labels: Mapping[str, Label],
         times: NDArray[np.int64],
         names: Names,
         request: MapRequest,
@@ -755,7 +759,7 @@ class XCEBRA(JointSessions, _Embedding):
             request = replace(request, axes=self._axes(request.basis, recording))
             return make_map(view, reader(self.encoder_, recording), times, names, request)
         return make_crossed_map(
-            self._source(recording, labels),
+            source,
             times,
             names,
             self.blocks_,
@@ -786,16 +790,13 @@ class XCEBRA(JointSessions, _Embedding):
         )
         return sparse_axes(self.readout_, mixtures, self.blocks_)
 
-    def _connections(
-        self, recording: Recording, labels: Mapping[str, Label], controls: bool
-    ) -> dict[str, Connections]:
+    def _connections(self, source: Source, controls: bool) -> dict[str, Connections]:
         """Test the connections to each block, in the axes of the default map."""
         if self.crossed_decoder_ is None:
             raise InputError(
                 "test=True needs decoders that models of version 0.3 do not have; fit the model "
                 "again"
             )
-        source = self._source(recording, labels)
         seed = self.decisions_.train.seed
         return block_connections(source, self.blocks_, self.mixture_, controls=controls, seed=seed)
 

@@ -130,6 +130,24 @@ def test_the_others_predict_as_a_ridge_regression_does():
         np.testing.assert_array_equal(imputed[:, kept], u[:, kept])
 
 
+@pytest.mark.parametrize("n_neurons", [8, 42])
+def test_one_inverse_gives_the_weights_of_every_group(n_neurons):
+    """Projections without a group are those of dense weights, solved for each group on its own."""
+    _, _, parted = measured(population(n_neurons, noise=0.5))
+    projection = np.random.default_rng(1).standard_normal((n_neurons, 3))
+    for q in range(4):
+        projections = parted.projected(projection, q)
+        correlation = parted.correlations[q]
+        for g in range(parted.n_groups):
+            own, others = parted.members(g), np.flatnonzero(parted.group != g)
+            dense = np.eye(n_neurons)
+            dense[:, own] = 0.0
+            gram = correlation[np.ix_(others, others)] + leave_out._RIDGE * np.eye(len(others))
+            dense[np.ix_(others, own)] = np.linalg.solve(gram, correlation[np.ix_(others, own)])
+            np.testing.assert_allclose(projections[g], dense @ projection, atol=1e-9)
+            assert not projections[g][own].any()
+
+
 def test_a_population_without_noise_is_reproduced():
     """Rank 3 in 23 or more neurons: each of the others has eigenvalues of about 8 beside 1e-3."""
     recording, inputs, parted = measured(population())

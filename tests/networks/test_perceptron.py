@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.func import functional_call, jacrev, vmap
 
-from xcebra.common.workers import shares
 from xcebra.common.products import Dense
+from xcebra.common.workers import shares
 from xcebra.networks.encoder import Bound, UnitBlocks
 from xcebra.networks.jacobian import pull_back
 from xcebra.networks.perceptron import JacobianPenalty, Pass, split_layers

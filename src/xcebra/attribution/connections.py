@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -97,7 +96,7 @@ def block_connections(
         functions = _label_functions(source, blocks, workers, seed)
 
         def gains_of(recording: Activity, neurons: IntArray) -> dict[str, Gains]:
-            replaced = replace(source, recording=recording)
+            replaced = source.with_recording(recording)
             return _gains(replaced, blocks, mixtures, neurons, functions, workers, seed)
 
         gains = gains_of(source.recording, everyone)
@@ -142,12 +141,14 @@ def _gains(
     with torch.no_grad():
         in_latents = decoder.embedding_scale / decoder.latent_scale
         bent = (decoder.bent_part(points) * in_latents).cpu().double().numpy()
-    activity = source.recording.rows(times)[:, neurons].astype(np.float64)
+    activity = source.recording.rows(times)
+    if len(neurons) < activity.shape[1]:
+        activity = activity[:, neurons]
     group = decoder.group.cpu().numpy()[neurons]
     of_label = {label.name: label for label in decoder.labels}
 
     def gains_of_group(name: str, g: int) -> Gains:
-        x, rest = activity[:, group == g], latents[g]
+        x, rest = activity[:, group == g].astype(np.float64), latents[g]
         if name == "time":
             n_time = decoder.n_time_latents
             others = np.concatenate([columns, rest[:, n_time:]], axis=1)

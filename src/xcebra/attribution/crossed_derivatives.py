@@ -12,11 +12,13 @@ from torch import Tensor
 from xcebra.attribution.crossed_source import Source
 from xcebra.common.workers import Workers
 from xcebra.data.epochs import IntArray
+from xcebra.data.recording import rows_at_once
 from xcebra.networks.crossed_decoder import CrossedDecoder, LabelColumns, expected
 from xcebra.networks.jacobian import jacobian
 
-# Samples whose derivatives are computed at once. It changes speed and memory, not the result.
-_ROWS_AT_ONCE = 256
+# Largest number of samples whose derivatives are computed at once, and the number of values that a
+# neuron needs at each sample, about. They change speed and memory, not the result.
+_ROWS_AT_ONCE, _VALUES_A_NEURON = 256, 32
 
 
 def derivatives(
@@ -48,8 +50,9 @@ def derivatives(
     maps : Tensor of shape (2, n_samples, n_neurons, n_columns)
         Derivatives of the two decoders.
     """
-    starts = range(0, len(times), _ROWS_AT_ONCE)
-    batches = [np.arange(start, min(start + _ROWS_AT_ONCE, len(times))) for start in starts]
+    step = rows_at_once(len(source.decoder.group) * _VALUES_A_NEURON, _ROWS_AT_ONCE)
+    starts = range(0, len(times), step)
+    batches = [np.arange(start, min(start + step, len(times))) for start in starts]
     with Workers(len(batches), source.encoder.loadings.device) as workers:
         for first in range(0, len(batches), workers.n):
             together = batches[first : first + workers.n]

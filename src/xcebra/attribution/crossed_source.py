@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -53,6 +53,12 @@ class Source:
     def reader(self) -> Reader:
         """The object that reads latents without the neurons of a group."""
         return self.decoder.reader(self.encoder, self.embedding_decoder, self.time_block)
+
+    def with_recording(self, recording: Activity) -> Source:
+        """The same model and another recording. The reader is used again, as it is expensive."""
+        source = replace(self, recording=recording)
+        source.__dict__["reader"] = self.reader
+        return source
 
     def inputs(self, times: IntArray) -> tuple[Tensor, Tensor]:
         """Label columns, and the inputs of the decoders for each group of neurons.

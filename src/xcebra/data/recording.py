@@ -17,6 +17,9 @@ from xcebra.data.units import UnitTable, check_units, unit_names
 
 # Size of the parts in which large arrays are read: larger values need more memory. Not tuned.
 _CHUNK_BYTES = 32 * 2**20
+# Number of values that are processed at once, 64 MB in double precision. With up to 512 columns,
+# 16,384 rows have no more.
+_VALUES_AT_ONCE = 1 << 23
 # In standard deviations of the Gaussian: white noise that was smoothed by it has a correlation of
 # exp(-4), 2 %, at this distance.
 _SHARED_WITHIN = 4.0
@@ -263,6 +266,21 @@ def chunks(array: NDArray[Any], epochs: Epochs | None = None) -> Iterator[NDArra
     for start, stop in epochs.pairs() if epochs is not None else [(0, len(array))]:
         for first in range(start, stop, step):
             yield array[first : min(first + step, stop)]
+
+
+def rows_at_once(n_columns: int, most: int, length: int = 1) -> int:
+    """Number of samples that are processed at once, so that wide arrays do not need much memory.
+
+    Parameters
+    ----------
+    n_columns : int
+        Number of values of each sample.
+    most : int
+        Largest number of rows.
+    length : int
+        Number of rows that belong to each sample, such as those of a window.
+    """
+    return max(1, min(most // length, _VALUES_AT_ONCE // n_columns))
 
 
 def is_memory_mapped(array: Any) -> bool:

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from xcebra.common.products import product
 from xcebra.data.labels import Label
 from xcebra.networks.decoder import WIDTH, Decoder
 from xcebra.networks.encoder import Encoder, linear
@@ -134,7 +135,7 @@ class CrossedDecoder(nn.Module):
         """Make the reader of the latents that the two networks were trained with."""
         leave_out = LeaveOut(
             self.group.cpu().numpy(),
-            self.correlations.cpu().double().numpy(),
+            self.correlations.cpu().numpy(),
             self.borders.cpu().numpy(),
         )
         around = bool(self.around)
@@ -268,8 +269,10 @@ def expected(
     """
     activity = torch.empty(2, rows.shape[1], len(decoder.group), device=rows.device)
     with torch.no_grad():
-        for k, member in enumerate(decoder.members):
+        for k, member in enumerate(decoder.networks):
+            layers, last = member[:-1], member[-1]
             for g in range(len(rows)):
                 own = decoder.group == g
-                activity[k][:, own] = member(rows[g])[:, own]
+                hidden = layers(rows[g])
+                activity[k][:, own] = product(hidden, last.weight[own], last.bias[own])
     return activity

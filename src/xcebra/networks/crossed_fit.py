@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ from xcebra.networks.schedules import one_cycle
 
 # Largest number of samples to train on. Larger values need more memory; not tuned.
 _MOST_SAMPLES = 200_000
+# Largest number of values of the activity that are kept in memory, 256 MB. Of larger recordings,
+# they are read anew in every step.
+_MOST_KEPT = 1 << 26
 # Number of samples that are used to decide when to stop, over all groups. Larger values give less
 # noisy errors and take longer; not tuned.
 _MOST_JUDGED = 8192
@@ -98,10 +101,9 @@ def fit_crossed_decoder(
     any_latents = time_block is not None or patterns.shape[1] > 0
     around = any_latents and outlasts_samples(encoder, recording, recording.epochs)
     # Rounded to single precision, as in the buffer and the model file.
-    rounded = leave_out.correlations.astype(np.float32).astype(np.float64)
-    reader = Reader(
-        encoder, decoder, replace(leave_out, correlations=rounded), time_block, patterns, around
-    )
+    rounded = leave_out.correlations.astype(np.float32)
+    leave_out = replace(leave_out, correlations=rounded)
+    reader = Reader(encoder, decoder, leave_out, time_block, patterns, around)
     latents = reader.latents(recording, times)
     points = label_points(labels, times).to(device)
     fixed = _measure(encoder, recording, times, points, latents, leave_out, labels, config.seed)
@@ -110,9 +112,30 @@ def fit_crossed_decoder(
     crossed = CrossedDecoder(fixed, label_columns(labels), generator).to(device)
     with torch.no_grad():
         rows = crossed.inputs(points, latents)
-    targets = encoder.standardised(torch.from_numpy(recording.rows(times)).to(device))
-    _train(crossed, rows, targets, config, progress)
+    targets = _Targets(encoder, recording, times)
+    kept = len(times) * recording.n_neurons <= _MOST_KEPT
+    _train(crossed, rows, targets[torch.arange(len(times))] if kept else targets, config, progress)
     return crossed
+
+
+@dataclass(frozen=True, eq=False)
+class _Targets:
+    """Standardised activity of the training samples, read from the recording when it is asked for.
+
+    It is indexed like a tensor of shape (n_samples, n_neurons).
+    """
+
+    encoder: Encoder
+    recording: Recording
+    times: IntArray
+
+    def __getitem__(self, samples: Tensor) -> Tensor:
+        rows = self.recording.rows(self.times[samples.cpu().numpy()])
+        return self.encoder.standardised(torch.from_numpy(rows).to(self.device))
+
+    @property
+    def device(self) -> torch.device:
+        return self.encoder.loadings.device
 
 
 def known_times(epochs: Epochs, labels: Sequence[Label], most: int) -> IntArray:
@@ -169,7 +192,7 @@ def _measure(
     shares = torch.where(torch.from_numpy(discrete).to(mean.device), mean, torch.ones_like(mean))
     return {
         "group": torch.from_numpy(leave_out.group),
-        "correlations": torch.from_numpy(leave_out.correlations).float(),
+        "correlations": torch.from_numpy(leave_out.correlations),
         "borders": torch.from_numpy(leave_out.borders),
         "label_mean": mean,
         "label_scale": scale,
@@ -194,7 +217,7 @@ def _standard_deviation(values: Tensor) -> Tensor:
 def _train(
     decoder: CrossedDecoder,
     rows: Float[Tensor, "group sample input"],
-    targets: Float[Tensor, "sample neuron"],
+    targets: Float[Tensor, "sample neuron"] | _Targets,
     config: DecoderConfig,
     progress: bool,
 ) -> None:
@@ -207,7 +230,7 @@ def _train(
     if min(map(len, samples)) == 0:
         samples = [np.arange(n)] * 2
     # A group has about one in n_groups of the neurons. The weight compensates for this.
-    weights = torch.stack([decoder.group == g for g in range(n_groups)]).to(targets) * n_groups
+    weights = torch.stack([decoder.group == g for g in range(n_groups)]).to(rows) * n_groups
     judged = [
         torch.from_numpy(evenly_spaced(other, _MOST_JUDGED // n_groups)).to(device)
         for other in samples[::-1]

@@ -24,7 +24,7 @@ from xcebra.common.products import product
 from xcebra.common.progress import Steps
 from xcebra.common.workers import Workers, shares
 from xcebra.data.epochs import Epochs, IntArray, evenly_spaced, samples_before
-from xcebra.data.recording import Activity, Recording
+from xcebra.data.recording import Activity, Recording, rows_at_once
 from xcebra.networks.encoder import Encoder, Inputs, UnitBlocks, embed, linear
 from xcebra.networks.jacobian import register_slope
 from xcebra.networks.perceptron import Gradients
@@ -48,6 +48,9 @@ _ROWS_A_WORKER = 256
 # Largest number of samples whose embedding is held in memory while the decoder is trained. Larger
 # values need more memory; not tuned.
 _MOST_EMBEDDED = 200_000
+# Largest number of components of these samples that are held in memory too, 256 MB. If there are
+# more, they are computed anew in every step.
+_MOST_KEPT = 1 << 26
 # The embedding outlasts a sample if its correlation from one sample to the next, corrected for
 # noise, is at least this (docs/method.md, "The decoder"). Smaller values use neighbouring samples
 # for faster embeddings, which these predict less well.
@@ -249,10 +252,15 @@ def fit_regression(
     regressor = Regressor(decoder.network)
     z, judged_z = regressor.inputs(z), regressor.inputs(points(judged, held_out))
     judged_u = components(judged)
+    targets: Tensor | None = None
+    if len(pool) * decoder.loadings.shape[1] <= _MOST_KEPT:
+        n_parts = 1 + len(pool) // rows_at_once(recording.n_neurons, len(pool))
+        targets = torch.cat([components(times) for times in np.array_split(pool, n_parts)])
 
     def part_of_step(rows: IntArray) -> Gradients:
-        x = z[torch.from_numpy(rows).to(device)]
-        return regressor.gradients(x, components(pool[rows]), config.batch_size)
+        index = torch.from_numpy(rows).to(device)
+        y = components(pool[rows]) if targets is None else targets[index]
+        return regressor.gradients(z[index], y, config.batch_size)
 
     def take_step(step: int) -> None:
         rows = rng.integers(len(pool), size=config.batch_size)

@@ -14,16 +14,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xcebra.common.eigenvalues import largest_eigenvalues
 from xcebra.common.products import Dense, product
 from xcebra.data.epochs import Epochs
-from xcebra.data.recording import Activity, Recording, chunks
+from xcebra.data.recording import Activity, Recording, chunks, rows_at_once
 from xcebra.networks.jacobian import register_slope, register_symmetric
 
 # Principal components with a smaller variance, in units of one neuron's variance, are removed: the
 # data hardly varies along them, so the loss does not constrain the encoder there (docs/method.md,
 # "Why a projection"). Larger values remove more noise, but also more weak signals.
 _VISITED = 1e-3
-# Number of samples that are embedded at once. It limits the memory and does not change the result.
+# Largest number of principal components, those with the largest variance. In wider recordings, time
+# and memory would otherwise grow with the square of the number of neurons in every step, although
+# the factors that many neurons share are in the first components. Not tuned.
+_MOST_COMPONENTS = 1000
+# Largest number of samples that are embedded at once. It limits the memory and does not change the
+# result.
 _EMBED_ROWS = 16_384
 # Largest number of components of all samples that are kept in memory during training, 256 MB. Of
 # longer recordings, they are computed anew in every step.
@@ -64,28 +70,35 @@ class Inputs:
             Whether the loadings are principal components. If False, they select the neurons that
             are not silent.
         """
-        n, total, products = 0, 0.0, 0.0
+        n, total = 0, 0.0
+        products = np.zeros((recording.n_neurons, recording.n_neurons))
         origin = recording.rows(slice(int(epochs.starts[0]), int(epochs.starts[0]) + 1))[0]
         for chunk in chunks(recording.neural, epochs):
             # The first sample is subtracted, so that a large mean does not cost precision.
             x = np.asarray(chunk, dtype=np.float64) - origin
             n += len(x)
             total = total + x.sum(axis=0)
-            products = products + x.T @ x
+            products += x.T @ x
         shift = total / n
-        covariance = products / n - np.outer(shift, shift)
+        covariance = products / n
+        covariance -= np.outer(shift, shift)
         variance = np.diag(covariance).copy()
         # A constant neuron has a variance of exactly zero. Variances below the threshold are
         # rounding errors of the subtraction above.
         active = variance > 1e-14 * np.square(shift)
         scale = np.where(active, np.sqrt(np.maximum(variance, 0.0)), 0.0)
-        eye = np.eye(len(scale))[:, active]
-        if project and active.any():
-            reciprocal = 1 / scale[active]
-            correlation = covariance[np.ix_(active, active)] * np.outer(reciprocal, reciprocal)
-            values, vectors = np.linalg.eigh(correlation)
-            eye = eye @ vectors[:, values > _VISITED][:, ::-1]
-        return cls(origin + shift, scale, eye)
+        if not (project and active.any()):
+            return cls(origin + shift, scale, np.eye(len(scale))[:, active])
+        reciprocal = 1 / scale[active]
+        correlation = covariance[np.ix_(active, active)]
+        del products, covariance
+        correlation *= reciprocal
+        correlation *= reciprocal[:, None]
+        values, vectors = largest_eigenvalues(correlation, _MOST_COMPONENTS)
+        vectors = vectors[:, values > _VISITED][:, ::-1]
+        loadings = np.zeros((len(scale), vectors.shape[1]))
+        loadings[active] = vectors
+        return cls(origin + shift, scale, loadings)
 
     @property
     def reciprocal(self) -> NDArray[np.float64]:
@@ -311,8 +324,9 @@ class NetworkInputs:
         self._kept: Tensor | None = None
         if recording.n_times * n_components <= _MOST_KEPT:
             self._kept = encoder.loadings.new_empty(recording.n_times, n_components)
-            for start in range(0, recording.n_times, _EMBED_ROWS):
-                times = np.arange(start, min(start + _EMBED_ROWS, recording.n_times))
+            step = rows_at_once(len(encoder.mean), _EMBED_ROWS)
+            for start in range(0, recording.n_times, step):
+                times = np.arange(start, min(start + step, recording.n_times))
                 self._kept[start : start + len(times)] = self._components(times)
 
     def __call__(self, times: NDArray[np.int64]) -> Float[Tensor, "sample component"]:
@@ -366,7 +380,7 @@ def embed(
     ndarray of shape (n_times, n_latents)
     """
     times = np.arange(recording.n_times) if times is None else times
-    batch_size = max(1, _EMBED_ROWS // encoder.window)
+    batch_size = rows_at_once(encoder.window * len(encoder.mean), _EMBED_ROWS, encoder.window)
     parts = []
     with torch.no_grad():
         for start in range(0, len(times), batch_size):

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor
+from scipy.linalg import cho_factor, lapack
+from torch import Tensor, nn
 
+from xcebra.common.products import product
 from xcebra.data.epochs import Epochs, IntArray, samples_before
-from xcebra.data.recording import Activity, Recording
+from xcebra.data.recording import Activity, Recording, rows_at_once
 from xcebra.networks.decoder import Decoder, reach
 from xcebra.networks.encoder import Encoder, Inputs
-from xcebra.networks.left_over import missed_activity
 
 # Number of groups, and the number of neurons up to which each neuron is a group of its own. More
 # groups leave out fewer neurons at a time, but each neuron is then trained on fewer samples in
@@ -34,7 +36,7 @@ _MOST_GROUPS, _ONE_BY_ONE = 5, 16
 # predict each other in a stable way. At 0.02, the predictions of neurons without noise shrink so
 # much that the sparse basis becomes less accurate; at 0.001 they do not (docs/real_recordings.md).
 _RIDGE = 1e-3
-# Number of samples that are processed at once. It limits the memory.
+# Largest number of samples that are processed at once. It limits the memory.
 _ROWS_AT_ONCE = 16_384
 # Number of parts of the recording, each predicted with weights measured on the others, and the
 # number of samples below which the recording is not divided. Without this division, unrelated slow
@@ -53,13 +55,13 @@ class LeaveOut:
         Number of the group that each neuron belongs to.
     correlations : ndarray of shape (n_quarters, n_neurons, n_neurons)
         Correlations between the neurons, measured without each quarter of the samples in turn.
-        They are zero for neurons that never change.
+        They are zero for neurons that never change. In single precision, they need half the memory.
     borders : ndarray of shape (n_quarters - 1,)
         Index of the first sample of each quarter except the first.
     """
 
     group: IntArray
-    correlations: NDArray[np.float64]
+    correlations: NDArray[np.floating]
     borders: IntArray
 
     @classmethod
@@ -68,15 +70,18 @@ class LeaveOut:
         times = epochs.indices()
         n_quarters = _QUARTERS if len(times) >= _LEAST_SAMPLES else 1
         quarters = np.array_split(times, n_quarters)
-        products = [_products(recording, quarter, inputs) for quarter in quarters]
-        whole, n = np.sum(products, axis=0), len(times)
-        correlations = np.array(
-            [
-                (whole - own) / (n - len(quarter)) if n_quarters > 1 else whole / n
-                for own, quarter in zip(products, quarters, strict=True)
-            ]
-        )
-        n_neurons = len(inputs.mean)
+        n, n_neurons = len(times), len(inputs.mean)
+        # Products of each quarter, which are replaced by the correlations of the other quarters.
+        correlations = np.zeros((n_quarters, n_neurons, n_neurons))
+        for own, quarter in zip(correlations, quarters, strict=True):
+            _add_products(own, recording, quarter, inputs)
+        whole = correlations.sum(axis=0)
+        for own, quarter in zip(correlations, quarters, strict=True):
+            if n_quarters > 1:
+                np.subtract(whole, own, out=own)
+                own /= n - len(quarter)
+            else:
+                own /= n
         n_groups = n_neurons if n_neurons <= _ONE_BY_ONE else _MOST_GROUPS
         borders = np.array([quarter[0] for quarter in quarters[1:]], dtype=np.int64)
         return cls(_apart(whole / n, n_groups), correlations, borders)
@@ -102,26 +107,63 @@ class LeaveOut:
         ndarray of shape (n_neurons, n_neurons)
             The standardised activity ``u`` in this quarter becomes ``u @ weights``.
         """
-        inside, outside = self.group == g, self.group != g
-        correlation = self.correlations[quarter]
-        weights = np.eye(len(self.group))
-        weights[:, inside] = 0.0
-        if outside.any():
-            gram = correlation[np.ix_(outside, outside)] + _RIDGE * np.eye(int(outside.sum()))
-            cross = correlation[np.ix_(outside, inside)]
-            weights[np.ix_(outside, inside)] = np.linalg.solve(gram, cross)
-        return weights
+        return self.projected(np.eye(len(self.group)), quarter)[g]
+
+    def projected(
+        self, projection: NDArray[np.float64], quarter: int = 0
+    ) -> list[NDArray[np.float64]]:
+        """Projections of the activity in which each group in turn is predicted by the others.
+
+        This is ``weights(g, quarter) @ projection`` for every group ``g``. With few columns, it
+        needs much less memory than the weights do. The weights of a ridge regression of some
+        neurons on all others are a part of the inverse of the whole matrix of correlations.
+        Therefore one inverse is enough for all groups.
+
+        Parameters
+        ----------
+        projection : ndarray of shape (n_neurons, n_columns)
+        quarter : int
+
+        Returns
+        -------
+        list of ndarray of shape (n_neurons, n_columns)
+            One for each group. The rows of its own neurons are zero.
+        """
+        inverse = _inverse(self.correlations[quarter], _RIDGE)
+        projections = []
+        for g in range(self.n_groups):
+            own = self.members(g)
+            # The weights from the others to the group are -inverse[others, own] @
+            # inv(inverse[own, own]).
+            predicted = np.linalg.solve(inverse[np.ix_(own, own)], projection[own])
+            without = projection - inverse[:, own] @ predicted
+            without[own] = 0.0
+            projections.append(without)
+        return projections
 
 
-def _products(recording: Recording, times: IntArray, inputs: Inputs) -> NDArray[np.float64]:
-    """Sum of the outer products of the standardised activity with itself over some samples."""
-    n_neurons = len(inputs.mean)
-    products = np.zeros((n_neurons, n_neurons))
-    for start in range(0, len(times), _ROWS_AT_ONCE):
-        rows = recording.rows(times[start : start + _ROWS_AT_ONCE]).astype(np.float64)
+def _inverse(correlation: NDArray[np.floating], ridge: float) -> NDArray[np.float64]:
+    """Inverse of a symmetric matrix plus a ridge penalty, in double precision."""
+    # Column by column, as LAPACK stores matrices, so that one array is enough.
+    matrix = correlation.astype(np.float64, order="F")
+    matrix[np.diag_indices(len(matrix))] += ridge
+    factor, _ = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+    inverse, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
+    # Only the lower triangle is computed.
+    for column in range(len(inverse)):
+        inverse[column, column + 1 :] = inverse[column + 1 :, column]
+    return np.asarray(inverse)
+
+
+def _add_products(
+    products: NDArray[np.float64], recording: Recording, times: IntArray, inputs: Inputs
+) -> None:
+    """Add the outer products of the standardised activity with itself over some samples."""
+    step = rows_at_once(len(products), _ROWS_AT_ONCE)
+    for start in range(0, len(times), step):
+        rows = recording.rows(times[start : start + step]).astype(np.float64)
         u = (rows - inputs.mean) * inputs.reciprocal
         products += u.T @ u
-    return products
 
 
 def _apart(correlation: NDArray[np.float64], n_groups: int) -> IntArray:
@@ -200,24 +242,46 @@ class Reader:
         return sum(self._at(recording, t) for t in (before, after, times)) / 3  # type: ignore[return-value]
 
     @cached_property
-    def _without(self) -> list[list[Tensor]]:
-        """Weights that leave out a group, indexed by quarter and group, on the encoder's device."""
-        quarters = range(len(self.leave_out.correlations))
-        groups = range(self.leave_out.n_groups)
-        return [
-            [
-                torch.from_numpy(self.leave_out.weights(g, q)).to(self.encoder.loadings)
-                for g in groups
-            ]
-            for q in quarters
-        ]
+    def _projections(self) -> list[list[tuple[Tensor, Tensor]]]:
+        """Projections of the standardised activity, indexed by quarter and group.
+
+        Each is a pair of weights: of the first layer of the encoder's network, of shape
+        (n_units, window * n_neurons), and of the patterns, of shape (n_patterns, n_neurons). They
+        are much smaller than the weights that leave out a group, of shape (n_neurons, n_neurons).
+        """
+        encoder = self.encoder
+        n_neurons, window = len(encoder.mean), encoder.window
+        layer: Any = encoder.network[0]
+        first = layer.weight.detach().cpu().double().numpy()
+        loadings, patterns = (
+            values.cpu().double().numpy() for values in (encoder.loadings, self.patterns)
+        )
+        # The columns are the units for the first lag, for the next lag and so on.
+        by_lag = np.concatenate([loadings @ w.T for w in np.split(first, window, axis=1)], axis=1)
+        columns = np.concatenate([by_lag, patterns], axis=1)
+        projections = []
+        for quarter in range(len(self.leave_out.correlations)):
+            pairs = []
+            for without in self.leave_out.projected(columns, quarter):
+                units, own_patterns = np.split(without, [by_lag.shape[1]], axis=1)
+                units = units.reshape(n_neurons, window, -1).transpose(2, 1, 0)
+                pairs.append(
+                    (self._tensor(units.reshape(len(first), -1)), self._tensor(own_patterns.T))
+                )
+            projections.append(pairs)
+        return projections
+
+    def _tensor(self, values: NDArray[np.float64]) -> Tensor:
+        """A contiguous tensor of the encoder's precision, on its device."""
+        loadings = self.encoder.loadings
+        return torch.tensor(values, dtype=loadings.dtype, device=loadings.device)
 
     def _at(self, recording: Activity, times: IntArray) -> Tensor:
         """Latents of the samples themselves, of shape (n_groups, n_samples, n_latents)."""
         encoder = self.encoder
         shape = self.leave_out.n_groups, len(times), self.n_latents
         latents = torch.zeros(shape, device=encoder.loadings.device, dtype=encoder.loadings.dtype)
-        batch_size = max(1, _ROWS_AT_ONCE // encoder.window)
+        batch_size = rows_at_once(encoder.window * len(encoder.mean), _ROWS_AT_ONCE, encoder.window)
         quarter = self.leave_out.quarter(times)
         with torch.no_grad():
             for q in np.unique(quarter):
@@ -226,24 +290,28 @@ class Reader:
                     rows = in_quarter[start : start + batch_size]
                     x = encoder.standardised(encoder.samples(recording, times[rows]))
                     row_index = torch.from_numpy(rows).to(latents.device)
-                    for g, without in enumerate(self._without[q]):
-                        latents[g, row_index] = self._read(x, without)
+                    for g, projections in enumerate(self._projections[q]):
+                        latents[g, row_index] = self._read(x, *projections)
         return latents
 
-    def _read(self, x: Tensor, without: Tensor) -> Tensor:
+    def _read(self, x: Tensor, units: Tensor, patterns: Tensor) -> Tensor:
         """Latents of standardised samples, without a group of neurons.
 
         Parameters
         ----------
         x : Tensor of shape (n_samples, n_neurons) or (n_samples, window, n_neurons)
-        without : Tensor of shape (n_neurons, n_neurons)
-            Weights that replace the neurons of the group; see `LeaveOut.weights`.
+        units : Tensor of shape (n_units, window * n_neurons)
+            Weights of the first layer, without the group; see `LeaveOut.projected`.
+        patterns : Tensor of shape (n_patterns, n_neurons)
+            Patterns that are left over, without the group.
         """
         encoder, block = self.encoder, self.time_block or slice(0, 0)
-        embedding = encoder.network((x @ (without @ encoder.loadings)).flatten(1))
+        layers: list[Any] = list(encoder.network)
+        embedding = nn.Sequential(*layers[1:])(product(x.flatten(1), units, layers[0].bias))
         latents = [embedding[:, block]]
-        if self.patterns.shape[1]:
+        if len(patterns):
             now = x if encoder.window == 1 else x[:, samples_before(encoder.window)]
-            missed = missed_activity(self.decoder, now @ without, embedding)
-            latents.append(missed @ self.patterns)
+            # What the decoder misses of the activity, along the patterns.
+            expected = self.decoder.network(embedding) @ (self.decoder.loadings.T @ self.patterns)
+            latents.append(product(now, patterns) - expected)
         return torch.cat(latents, dim=1)

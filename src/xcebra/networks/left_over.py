@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
-from xcebra.data.epochs import Epochs, evenly_spaced
-from xcebra.data.recording import Recording
+from xcebra.common.eigenvalues import largest_eigenvalues
+from xcebra.data.epochs import Epochs, IntArray, evenly_spaced
+from xcebra.data.recording import Recording, rows_at_once
 from xcebra.networks.decoder import Decoder
 from xcebra.networks.encoder import Encoder
 
@@ -69,25 +71,41 @@ def find_left_over(
     times = times[times + 1 < epochs.stop_of(times)]
     if len(times) < 2:
         return LeftOver(0.0, torch.zeros(recording.n_neurons, 0, device=device))
-    residuals = []
-    with torch.no_grad():
-        for moment in (times, times + 1):
-            activity = torch.from_numpy(recording.rows(moment)).to(device)
-            neurons = encoder.standardised(activity)
-            embedding = encoder(encoder.samples(recording, moment))
-            residuals.append(missed_activity(decoder, neurons, embedding).cpu().double())
-            variance = float(neurons.cpu().double().var(dim=0, correction=0).sum())
-    here, next_ = (residual - residual.mean(dim=0) for residual in residuals)
-    sizes, directions = torch.linalg.eigh(_shared(here, next_))
+    here, _ = _residuals(encoder, decoder, recording, times)
+    next_, variance = _residuals(encoder, decoder, recording, times + 1)
+    sizes, directions = largest_eigenvalues(_shared(here, next_), _MOST_PATTERNS)
     rng = np.random.default_rng(0)
     by_chance = max(
-        float(torch.linalg.eigvalsh(_shared(*_shifted(here, next_, rng)))[-1])
+        float(largest_eigenvalues(_shared(*_shifted(here, next_, rng)), 1)[0][0])
         for _ in range(_N_SHIFTS)
     )
-    shares = ((sizes - by_chance) / max(variance, 1e-300)).flip(0)
-    is_large = shares[:_MOST_PATTERNS] > _LEAST_SHARE
-    patterns = directions.flip(1)[:, : int(is_large.sum())].contiguous().float().to(device)
+    shares = (sizes[::-1] - by_chance) / max(variance, 1e-300)
+    n_large = int((shares > _LEAST_SHARE).sum())
+    largest_first = np.ascontiguousarray(directions[:, ::-1][:, :n_large], dtype=np.float32)
+    patterns = torch.from_numpy(largest_first).to(device)
     return LeftOver(max(0.0, float(shares[0])), patterns)
+
+
+def _residuals(
+    encoder: Encoder, decoder: Decoder, recording: Recording, times: IntArray
+) -> tuple[Tensor, float]:
+    """Centred residuals of the decoder, and the sum of the neurons' variances at these samples."""
+    residuals = torch.empty(len(times), recording.n_neurons, dtype=torch.float64)
+    sums = torch.zeros(2, recording.n_neurons, dtype=torch.float64)
+    step = rows_at_once(encoder.window * recording.n_neurons, len(times))
+    with torch.no_grad():
+        for start in range(0, len(times), step):
+            part = times[start : start + step]
+            neurons = encoder.standardised(
+                torch.from_numpy(recording.rows(part)).to(encoder.loadings.device)
+            )
+            embedding = encoder(encoder.samples(recording, part))
+            residuals[start : start + step] = missed_activity(decoder, neurons, embedding).cpu()
+            values = neurons.cpu().double()
+            sums += torch.stack([values.sum(dim=0), values.square().sum(dim=0)])
+    residuals -= residuals.mean(dim=0)
+    mean, mean_square = sums / len(times)
+    return residuals, float((mean_square - mean.square()).sum())
 
 
 def missed_activity(
@@ -110,13 +128,16 @@ def missed_activity(
 def _shifted(here: Tensor, there: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Shift each neuron circularly in time by a random amount, the same in both arrays."""
     n, n_neurons = here.shape
-    starts = torch.from_numpy(rng.integers(n, size=n_neurons))
-    rows = (torch.arange(n)[:, None] + starts) % n
-    return here.gather(0, rows), there.gather(0, rows)
+    shifted = torch.empty_like(here), torch.empty_like(there)
+    for neuron, start in enumerate(rng.integers(n, size=n_neurons).tolist()):
+        for values, moved in zip((here, there), shifted, strict=True):
+            moved[: n - start, neuron] = values[start:, neuron]
+            moved[n - start :, neuron] = values[:start, neuron]
+    return shifted
 
 
-def _shared(here: Tensor, there: Tensor) -> Tensor:
+def _shared(here: Tensor, there: Tensor) -> NDArray[np.float64]:
     """Mean products of each neuron with the others, made symmetric, with a diagonal of zero."""
     shared = here.T @ there / len(here)
     shared = (shared + shared.T) / 2
-    return shared.fill_diagonal_(0.0)
+    return shared.fill_diagonal_(0.0).numpy()

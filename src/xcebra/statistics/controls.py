@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.data.epochs import Epochs, IntArray
-from xcebra.data.recording import Recording
+from xcebra.data.recording import Recording, chunks
 
 # A tenth of the neurons, but at least 4 and at most 20: few enough that the latents hardly change,
 # and enough to notice a test that calls everything connected. Not tuned.
@@ -87,10 +87,12 @@ def with_controls(recording: Recording, seed: int) -> WithControls:
     n_neurons, n = recording.n_neurons, recording.n_times
     size = min(n_neurons, int(np.clip(round(_SHARE * n_neurons), _FEWEST, _MOST)))
     neurons = np.sort(rng.permutation(n_neurons)[:size])
-    activity = np.empty((n, size), dtype=np.float32)
+    # All of them are read in one pass: of a wide recording, a single neuron takes as long as all.
+    parts = [np.asarray(chunk[:, neurons], np.float32) for chunk in chunks(recording.neural)]
+    activity = np.concatenate(parts)
     least = max(1, int(_LEAST_SHIFT * n))
-    for i, neuron in enumerate(neurons):
-        original = np.asarray(recording.neural[:, neuron], dtype=np.float32)
+    for i in range(size):
+        original = activity[:, i].copy()
         if i % 2:
             activity[:, i] = rng.permutation(original)
         else:

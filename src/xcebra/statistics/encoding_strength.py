@@ -26,6 +26,9 @@ Array = NDArray[np.float64]
 _N_STRETCHES = 20
 # More samples make the estimate more precise and take longer; not tuned.
 _MOST_SAMPLES = 50_000
+# Number of values of the activity that are regressed at once, 64 MB in double precision. It limits
+# the memory.
+_VALUES_AT_ONCE = 1 << 23
 # Ridge penalties as shares of the mean variance of the regressors; inner folds choose one for each
 # neuron. With a smaller penalty, bumps in rarely visited places could take arbitrary weights.
 _RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -89,15 +92,30 @@ def encoding_strength(
         )
     if len(rows) > _MOST_SAMPLES:
         rows = rows[np.linspace(0, len(rows) - 1, _MOST_SAMPLES).round().astype(np.int64)]
-    x = np.asarray(activity[rows], dtype=np.float64)
+    design = smooth_functions(label.kind, label.points[rows], seed=seed)
+    n_stretches = max(n_folds, min(_N_STRETCHES, len(rows)))
+    fold = np.arange(len(rows)) * n_stretches // len(rows) % n_folds
+    by_fold = [np.flatnonzero(fold == k) for k in range(n_folds)]
+    n_neurons = activity.shape[1]
+    # Some neurons at a time, so that wide recordings do not need much memory.
+    step = max(1, _VALUES_AT_ONCE // len(rows))
+    parts = [
+        _strength(activity[rows, start : start + step], design, by_fold)
+        for start in range(0, n_neurons, step)
+    ]
+    return np.concatenate(parts)
+
+
+def _strength(
+    activity: NDArray[np.floating], design: Array, by_fold: Sequence[NDArray[np.int64]]
+) -> Array:
+    """Held-out R^2 of a regression of some neurons on the design, of shape (n_neurons,)."""
+    x = np.asarray(activity, dtype=np.float64)
     scale = x.std(axis=0)
     # A standard deviation below this is a rounding error of double precision.
     varies = scale > 1e-12 * np.maximum(1.0, np.abs(x).max(axis=0))
     x = (x - x.mean(axis=0)) / np.where(varies, scale, 1.0)
-    design = smooth_functions(label.kind, label.points[rows], seed=seed)
-    n_stretches = max(n_folds, min(_N_STRETCHES, len(rows)))
-    fold = np.arange(len(rows)) * n_stretches // len(rows) % n_folds
-    moments = [_Moments.of(design[fold == k], x[fold == k]) for k in range(n_folds)]
+    moments = [_Moments.of(design[samples], x[samples]) for samples in by_fold]
     return np.where(varies, _held_out_r2(moments), 0.0)
 
 

@@ -26,10 +26,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from xcebra.common.eigenvalues import largest_eigenvalues
 from xcebra.common.workers import Workers
 from xcebra.data.epochs import IntArray
 from xcebra.data.labels import Label
-from xcebra.data.recording import Recording
+from xcebra.data.recording import Recording, rows_at_once
 from xcebra.statistics.ridge import (
     N_STRETCHES,
     RIDGES,
@@ -316,10 +317,14 @@ def _loadings(rows: Array) -> Singles:
     rows = rows.astype(np.float64)
     n_components = min(_MOST_COMPONENTS, *rows.shape)
     if rows.shape[1] <= rows.shape[0]:
-        vectors = np.linalg.eigh(rows.T @ rows)[1][:, ::-1]
+        vectors = largest_eigenvalues(rows.T @ rows, n_components)[1][:, ::-1]
     else:
-        vectors = np.linalg.svd(rows, full_matrices=False)[2].T
-    return vectors[:, :n_components].astype(np.float32)
+        # The products of rows have the same eigenvalues.
+        values, weights = largest_eigenvalues(rows @ rows.T, n_components)
+        # Directions in which the rows do not vary are left out: they are rounding errors.
+        varies = values > 1e-12 * values[-1]
+        vectors = rows.T @ (weights[:, varies] / np.sqrt(values[varies]))[:, ::-1]
+    return vectors.astype(np.float32)
 
 
 def _smoothed(
@@ -333,9 +338,10 @@ def _smoothed(
     averages = [np.empty((len(times), n_columns), np.float32) for _ in widths]
     halves = [width // 2 for width in widths]
     reach = max(halves)
+    step = max(2 * reach + 1, rows_at_once(recording.n_neurons, _ROWS_AT_ONCE))
     for start, stop in recording.epochs.pairs():
-        for first in range(start, stop, _ROWS_AT_ONCE):
-            last = min(first + _ROWS_AT_ONCE, stop)
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
             part = slice(*np.searchsorted(times, [first, last]))
             if part.start == part.stop:
                 continue

@@ -8,7 +8,7 @@ always be examined.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +28,9 @@ Array = NDArray[np.float64]
 
 # Scores of single neurons hardly improve with more samples; `encoding_strength` has the same limit.
 _MOST_SAMPLES = 50_000
+# Number of values of the activity that are scored at once, 64 MB in double precision. It limits the
+# memory.
+_VALUES_AT_ONCE = 1 << 23
 # Mean vector lengths are too large if a bin of heading has few samples. The documentation of
 # `mean_vector_length` recommends some tens; its default is 60 bins. The lower limit is not tuned.
 _SAMPLES_PER_BIN, _FEWEST_BINS, _MOST_BINS = 30, 8, 60
@@ -128,16 +131,15 @@ def second_opinions(
         return {}
     if len(times) > _MOST_SAMPLES:
         times = times[np.linspace(0, len(times) - 1, _MOST_SAMPLES).round().astype(np.int64)]
-    activity = recording.rows(times)
-    positive = bool(activity.min() >= 0)
-    rate, unit = activity.mean(axis=0, dtype=np.float64), "per sample"
+    positive, rate = _sign_and_mean(recording, times)
+    unit = "per sample"
     if positive and recording.time is not None and recording.n_times > 1:
         rate, unit = rate / float(np.median(np.diff(recording.time))), "per second"
     opinions = {}
     for name, label in labels.items():
         usual, usual_name = None, None
         if positive:
-            usual, usual_name = _usual_score(activity, label, times)
+            usual, usual_name = _usual_scores(recording, label, times)
         opinions[name] = SecondOpinion(
             rate, unit, _encoding(recording, label, times), usual, usual_name
         )
@@ -280,6 +282,32 @@ def _encoding(recording: Recording, label: Label, times: IntArray) -> Array | No
     except ValueError:  # too few samples
         return None
     return strength if np.isfinite(strength).all() else None
+
+
+def _parts(recording: Recording, times: IntArray) -> Iterator[NDArray[np.float32]]:
+    """Activity of some neurons after the other, so that wide recordings need little memory."""
+    step = max(1, _VALUES_AT_ONCE // len(times))
+    for start in range(0, recording.n_neurons, step):
+        yield np.asarray(recording.neural[times, start : start + step], dtype=np.float32)
+
+
+def _sign_and_mean(recording: Recording, times: IntArray) -> tuple[bool, Array]:
+    """Whether no activity is negative, and the mean activity of every neuron."""
+    parts = [(part.min(), part.mean(axis=0, dtype=np.float64)) for part in _parts(recording, times)]
+    return all(least >= 0 for least, _ in parts), np.concatenate([mean for _, mean in parts])
+
+
+def _usual_scores(
+    recording: Recording, label: Label, times: IntArray
+) -> tuple[Array | None, str | None]:
+    """Classical score of every neuron, and its name; None and None if there is none."""
+    scores, name = [], None
+    for part in _parts(recording, times):
+        score, name = _usual_score(part, label, times)
+        if score is None:
+            return None, None
+        scores.append(score)
+    return np.concatenate(scores), name
 
 
 def _usual_score(

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve
 
+from xcebra.common.eigenvalues import largest_eigenvalues
 from xcebra.data.epochs import Epochs, evenly_spaced
 from xcebra.data.labels import Label
-from xcebra.data.recording import Recording
+from xcebra.data.recording import Recording, rows_at_once
 from xcebra.statistics.encoding_strength import smooth_functions
 from xcebra.statistics.held_out_time import N_FOLDS, N_STRETCHES, folds
 from xcebra.statistics.smooth_regression import standardised
@@ -25,6 +27,9 @@ Array = NDArray[np.float64]
 MOST_LATENTS = 8
 # More samples make the estimate more precise and take longer; not tuned.
 _MOST_SAMPLES = 20_000
+# Of more neurons, this many are drawn at random: time and memory grow with their square, and what
+# all of them share is in any thousand of them. Not tuned.
+_MOST_NEURONS = 1_000
 # Activity is averaged over 5 consecutive samples if that leaves at least 1,000 averages. Latents
 # change more slowly than from sample to sample, so they remain, while the noise of single samples,
 # which dominates spike counts, averages out. Not tuned.
@@ -95,10 +100,35 @@ def _averages(recording: Recording, labels: Sequence[Label], epochs: Epochs) -> 
     if len(starts) == 0:
         return np.empty((0, recording.n_neurons)), np.empty((0, 0))
     starts = evenly_spaced(starts, _MOST_SAMPLES)
+    neurons = chosen_neurons(recording.n_neurons)
+    # The samples of an average are added one after the other, as a mean over them would do.
+    x = np.zeros((len(starts), len(neurons)))
+    for k in range(size):
+        x += columns_of(recording, starts + k, neurons)
+    x /= size
     rows = (starts[:, None] + np.arange(size)).ravel()
-    x = recording.rows(rows).astype(np.float64).reshape(-1, size, recording.n_neurons).mean(axis=1)
     design = labels_design(labels, rows)
     return x, design.reshape(len(x), size, design.shape[1]).mean(axis=1)
+
+
+def chosen_neurons(n_neurons: int) -> NDArray[np.int64]:
+    """Indices of all neurons, or of some drawn at random if there are very many, in order."""
+    if n_neurons <= _MOST_NEURONS:
+        return np.arange(n_neurons)
+    return np.sort(np.random.default_rng(0).permutation(n_neurons)[:_MOST_NEURONS])
+
+
+def columns_of(
+    recording: Recording, times: NDArray[np.int64], neurons: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """Activity of some neurons at ``times``, of shape (len(times), len(neurons))."""
+    if len(neurons) == recording.n_neurons:
+        return recording.rows(times)
+    result = np.empty((len(times), len(neurons)), np.float32)
+    step = rows_at_once(recording.n_neurons, len(times))
+    for start in range(0, len(times), step):
+        result[start : start + step] = recording.rows(times[start : start + step])[:, neurons]
+    return result
 
 
 def samples_with_labels(labels: Sequence[Label], epochs: Epochs) -> NDArray[np.int64]:
@@ -133,20 +163,24 @@ def _explained(seen: Array, left_out: Array, fold: NDArray[np.int64], most: int)
     ndarray of shape (most + 1,)
     """
     explained = np.zeros(most + 1)
+    products = [seen[fold == k].T @ left_out[fold == k] for k in range(N_FOLDS)]
+    total_products = np.sum(products, axis=0)
+    # The sum is 0 if all neurons are constant.
+    total = max(float(np.square(left_out).sum()), 1e-300)
     for k in range(N_FOLDS):
         out = fold == k
         a, b = seen[~out], left_out[~out]
-        _, _, axes = np.linalg.svd(a.T @ b, full_matrices=False)
+        covariance = total_products - products[k]
+        # The right singular vectors, those with the largest singular values first.
+        axes = largest_eigenvalues(covariance.T @ covariance, most)[1][:, ::-1]
         # Orthonormal directions of the seen neurons, in the order of their covariance with the
         # others.
-        directions = np.linalg.qr(a.T @ (b @ axes[:most].T))[0]
+        directions = np.linalg.qr(covariance @ axes)[0]
         z, z_out = a @ directions, seen[out] @ directions
         for m in range(1, most + 1):
             inner = z[:, :m].T @ z[:, :m] + _RIDGE * len(z) * np.eye(m)
             weights = np.linalg.solve(inner, z[:, :m].T @ b)
             error = np.square(left_out[out] - z_out[:, :m] @ weights).sum()
-            # The sum is 0 if all neurons are constant.
-            total = max(float(np.square(left_out).sum()), 1e-300)
             explained[m] += (np.square(left_out[out]).sum() - error) / total
     return explained
 
@@ -167,11 +201,17 @@ def held_out_prediction(design: Array, x: Array, fold: NDArray[np.int64]) -> Arr
     -------
     ndarray of shape (n_samples, n_columns)
     """
-    gram, cross = design.T @ design, design.T @ x
+    grams, crosses = [], []
+    for k in range(N_FOLDS):
+        rows = design[fold == k]
+        grams.append(rows.T @ rows)
+        crosses.append(rows.T @ x[fold == k])
+    gram, cross = np.sum(grams, axis=0), np.sum(crosses, axis=0)
     predicted = np.empty_like(x)
     for k in range(N_FOLDS):
         out = fold == k
-        rows = design[out]
-        inner = gram - rows.T @ rows + _RIDGE * (~out).sum() * np.eye(design.shape[1])
-        predicted[out] = rows @ np.linalg.solve(inner, cross - rows.T @ x[out])
+        inner = gram - grams[k]
+        inner[np.diag_indices(len(inner))] += _RIDGE * (~out).sum()
+        weights = solve(inner, cross - crosses[k], assume_a="pos", check_finite=False)
+        predicted[out] = design[out] @ weights
     return predicted

@@ -18,6 +18,8 @@ from xcebra.data.labels import Label
 from xcebra.data.recording import Recording
 from xcebra.statistics.held_out_time import N_STRETCHES, folds
 from xcebra.statistics.shared_dimensions import (
+    chosen_neurons,
+    columns_of,
     held_out_prediction,
     labels_design,
     samples_with_labels,
@@ -105,17 +107,20 @@ def shared_activity(
     dict of int to float
         The share for each window, on held-out time.
     """
-    n, n_neurons = len(times), recording.n_neurons
+    neurons = chosen_neurons(recording.n_neurons)
+    n, n_neurons = len(times), len(neurons)
     fold = folds(n)
     design = standardised(labels_design(labels, times))
     order = np.random.default_rng(0).permutation(n_neurons)
     halves = order[: n_neurons // 2], order[n_neurons // 2 :]
 
-    def beyond_labels(activity: Array) -> Array:
-        x = standardised(activity)
-        return x - held_out_prediction(design, x, fold) if design.shape[1] else x
+    def beyond_labels(activity: NDArray[np.floating]) -> Array:
+        x = standardised(activity.astype(np.float64))
+        if design.shape[1]:
+            x -= held_out_prediction(design, x, fold)
+        return x
 
-    activity = recording.rows(times).astype(np.float64)
+    activity = columns_of(recording, times, neurons)
     single = beyond_labels(activity)
     # Sum of squares of the standardised activity: n for each neuron that varies.
     total = float((np.ptp(activity, axis=0) > 0).sum()) * n
@@ -123,7 +128,7 @@ def shared_activity(
     for window in windows:
         averaged = single
         if window > 1:
-            averaged = beyond_labels(_means(recording, times, window))
+            averaged = beyond_labels(_means(recording, times, window, neurons))
         averaged = standardised(averaged)
         gain = 0.0
         for seen, left_out in (halves, halves[::-1]):
@@ -134,10 +139,13 @@ def shared_activity(
     return explained
 
 
-def _means(recording: Recording, times: NDArray[np.int64], window: int) -> Array:
+def _means(
+    recording: Recording, times: NDArray[np.int64], window: int, neurons: NDArray[np.int64]
+) -> Array:
     """Activity averaged over the window around each sample, of shape (n_samples, n_neurons)."""
     indices = recording.epochs.windows(times, window, recording.n_times)
-    total = np.zeros((len(times), recording.n_neurons))
+    total = np.zeros((len(times), len(neurons)))
     for column in indices.T:
-        total += recording.rows(column)
-    return total / window
+        total += columns_of(recording, column, neurons)
+    total /= window
+    return total

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xcebra.data.epochs import Epochs, IntArray
-from xcebra.data.recording import Recording
+from xcebra.data.recording import Recording, rows_at_once
 from xcebra.networks.encoder import Inputs
 
 # Time offsets to choose from, in samples.
@@ -42,12 +43,23 @@ _FORGOTTEN = 0.05
 
 # A function of sample indices that returns an array of shape (n_times, n_columns).
 Series = Callable[[IntArray], NDArray[Any]]
+# A function of an offset that returns the correlation of each column over this offset.
+ByOffset = Callable[[int], NDArray[np.float64]]
 
 
 def component_series(recording: Recording, inputs: Inputs) -> Series:
     """Return a function that gives the components of the standardised activity at any samples."""
-    reciprocal = inputs.reciprocal
-    return lambda times: ((recording.rows(times) - inputs.mean) * reciprocal) @ inputs.loadings
+    reciprocal, loadings = inputs.reciprocal, inputs.loadings
+
+    def components(times: IntArray) -> NDArray[np.float64]:
+        result = np.empty((len(times), loadings.shape[1]))
+        step = rows_at_once(len(reciprocal), _MOST_PAIRS)
+        for start in range(0, len(times), step):
+            x = recording.rows(times[start : start + step]) - inputs.mean
+            result[start : start + step] = (x * reciprocal) @ loadings
+        return result
+
+    return components
 
 
 def step_correlations(
@@ -73,13 +85,27 @@ def step_correlations(
     start = _pair_starts(epochs, offset)
     if len(start) < 3:
         return correlations
-    now, later = series(start), series(start + offset)
+    now = series(start)
     # If there were more components than a tenth of the pairs, they would correlate by chance.
     columns = np.argsort(-now.var(axis=0))[: max(1, len(start) // 10)]
-    now, later = (_whitened(x[:, columns]) for x in (now, later))
-    rho = np.linalg.svd(now.T @ later / len(start), compute_uv=False)[:n_latents]
+    now, later = _centred(now, columns), _centred(series(start + offset), columns)
+    # These are the products of the whitened columns, without the columns themselves.
+    products = _whitening(now).T @ (now.T @ later / len(start)) @ _whitening(later)
+    rho = np.linalg.svd(products, compute_uv=False)[:n_latents]
     correlations[: len(rho)] = np.clip(rho, 0.0, _MOST_CORRELATED)
     return correlations
+
+
+def _centred(x: NDArray[Any], columns: IntArray) -> NDArray[Any]:
+    """Some of the columns minus their means, without a second copy if all are chosen."""
+    chosen = x if len(columns) == x.shape[1] else x[:, columns]
+    return chosen - chosen.mean(axis=0)
+
+
+def _correlations_after(
+    series: Series, epochs: Epochs, n_latents: int, offset: int
+) -> NDArray[np.float64]:
+    return step_correlations(series, epochs, offset, n_latents)
 
 
 def _pair_starts(epochs: Epochs, offset: int) -> IntArray:
@@ -128,10 +154,13 @@ def choose_offset(
     limit = _SHARE * math.log(n_negatives)
     longest = max(1, min(epochs.size // 500, int(np.median(epochs.lengths)) // 10))
     allowed = [k for k in OFFSETS if k <= longest]
-    allowed = [k for k in allowed if all(outlasts_offset(s, epochs, k) for s in signals)] or [1]
-    reliabilities = [reliability(s, epochs, d) for s, d in series]
+    # The same lags are needed several times.
+    autocorrelations = [cache(partial(_autocorrelations, s, epochs)) for s in signals]
+    allowed = [k for k in allowed if all(_outlasts(a, k) for a in autocorrelations)] or [1]
+    correlations = [cache(partial(_correlations_after, s, epochs, d)) for s, d in series]
+    reliabilities = [_reliability(c) for c in correlations]
     for offset in allowed:
-        measured = [step_correlations(s, epochs, offset, d) for s, d in series]
+        measured = [by_offset(offset) for by_offset in correlations]
         corrected = [
             np.minimum(rho / factor, _MOST_CORRELATED)
             for rho, factor in zip(measured, reliabilities, strict=True)
@@ -147,9 +176,14 @@ def outlasts_offset(series: Series, epochs: Epochs, offset: int) -> bool:
     Noise lowers the autocorrelations at all lags by the same factor; see `reliability`. Columns
     that are not correlated from one sample to the next, such as white noise, are ignored.
     """
+    return _outlasts(partial(_autocorrelations, series, epochs), offset)
+
+
+def _outlasts(autocorrelations: ByOffset, offset: int) -> bool:
+    """See `outlasts_offset`; the first argument gives the autocorrelations at any lag."""
     if offset == 1:
         return True
-    lag_1, lag_2, later = (_autocorrelations(series, epochs, k) for k in (1, 2, offset))
+    lag_1, lag_2, later = (autocorrelations(k) for k in (1, 2, offset))
     known = (lag_1 > _LEAST_KNOWN) & (lag_2 > 0)
     if not known.any():
         return True
@@ -178,7 +212,12 @@ def reliability(series: Series, epochs: Epochs, n_latents: int) -> NDArray[np.fl
     -------
     ndarray of shape (n_latents,)
     """
-    lag_1, lag_2 = (step_correlations(series, epochs, offset, n_latents) for offset in (1, 2))
+    return _reliability(partial(_correlations_after, series, epochs, n_latents))
+
+
+def _reliability(correlations: ByOffset) -> NDArray[np.float64]:
+    """See `reliability`; the argument gives the canonical correlations after any offset."""
+    lag_1, lag_2 = correlations(1), correlations(2)
     known = (lag_1 > _LEAST_KNOWN) & (lag_2 > _LEAST_KNOWN)
     factor = np.where(known, lag_1**2 / np.where(known, lag_2, 1.0), 1.0)
     return np.minimum(factor, 1.0)
@@ -204,9 +243,11 @@ def choose_temperature(series: list[tuple[Series, int]], epochs: Epochs, offset:
     return float(np.clip(4 * _VARIANCE * np.mean(1 - rho), 1e-3, 1.0))
 
 
-def _whitened(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rotate and scale centred columns to unit variance, without directions of no variance."""
-    x = x - x.mean(axis=0)
+def _whitening(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Matrix that rotates and scales centred columns to unit variance.
+
+    Directions of no variance are left out.
+    """
     variances, axes = np.linalg.eigh(x.T @ x / len(x))
     varies = variances > 1e-10 * variances[-1]
-    return x @ (axes[:, varies] / np.sqrt(variances[varies]))
+    return np.asarray(axes[:, varies] / np.sqrt(variances[varies]))
