@@ -22,10 +22,10 @@ import torch
 
 import xcebra
 
-# Largest relative difference of the losses of the first steps, largest difference of the mean losses
-# over the last tenth of the steps as a share of the chance level, and smallest correlation of the
-# entries of the two maps. On a CPU, 20,000 samples of 50 neurons, with the loss and the GELU that
-# other devices use, these are 1e-7, 3e-8 and 1.00000. Other devices round in other places, too.
+# Largest relative difference of the losses of the first steps, largest difference of the mean
+# losses over the last tenth of the steps as a share of the chance level, and smallest correlation
+# of the entries of the two maps. On a CPU, 20,000 samples of 50 neurons, with the loss and the GELU
+# that other devices use, these are 1e-7, 3e-8 and 1.00000. Other devices round elsewhere, too.
 _FIRST_STEPS, _FIRST_LOSSES, _LAST_LOSSES, _CORRELATION = 10, 1e-4, 1e-3, 0.999
 
 
