@@ -22,13 +22,11 @@ import torch
 
 import xcebra
 
-# Largest relative difference of the losses of the first steps, which only differ by rounding.
-# Single precision has seven digits, and sums over a batch lose two or three of them.
-_FIRST_STEPS, _FIRST_LOSSES = 10, 1e-3
-# Rounding grows during training. Largest difference of the losses over the last tenth of the steps,
-# as a share of the chance level, and smallest correlation of the entries of the two maps: fits on
-# one and on two threads of a CPU, 20,000 samples of 50 neurons, differ by DIFF and by CORR.
-_LAST_LOSSES, _CORRELATION = 0.01, 0.98
+# Largest relative difference of the losses of the first steps, largest difference of the mean
+# losses over the last tenth of the steps as a share of the chance level, and smallest correlation
+# of the entries of the two maps. On a CPU, 20,000 samples of 50 neurons, with the loss and the GELU
+# that other devices use, these are 1e-7, 3e-8 and 1.00000. Other devices round elsewhere, too.
+_FIRST_STEPS, _FIRST_LOSSES, _LAST_LOSSES, _CORRELATION = 10, 1e-4, 1e-3, 0.999
 
 
 class Phases(logging.Handler):
