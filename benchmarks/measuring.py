@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 
 PACKAGES = ("xcebra", "cebra", "captum", "torch", "numba", "numpy", "scipy")
 RESULTS = Path(__file__).parents[1] / "results" / "speed"
-# Torch's operations that are matrix products. The last one is oneDNN's (`networks/dense.py`).
+# Torch's operations that are matrix products. The last one is oneDNN's (`common/products.py`).
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "mkldnn::_linear_pointwise")
 
 

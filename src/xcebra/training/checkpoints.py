@@ -105,8 +105,8 @@ class TrainState:
 
     ``twin`` is the copy that is trained without the penalty while its weight is searched for.
     ``settled`` is the number of steps after which training had settled (`settling`); it follows
-    from the history and is not saved. ``unread`` has the numbers of the steps that are not in the history yet, with their values. It
-    must be empty when the state is saved.
+    from the history and is not saved. ``unread`` has the numbers of the steps that are not in the
+    history yet, with their values. It must be empty when the state is saved.
     """
 
     learner: Learner

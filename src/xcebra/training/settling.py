@@ -57,9 +57,7 @@ def settled_at(history: Mapping[str, Sequence[float]], n_steps: int) -> int | No
     return None
 
 
-def _has_settled(
-    history: Mapping[str, Sequence[float]], names: Sequence[str], look: int
-) -> bool:
+def _has_settled(history: Mapping[str, Sequence[float]], names: Sequence[str], look: int) -> bool:
     """Whether the last period before a look differs little from the one before it."""
     earlier, later = slice(look - 2 * _PERIOD, look - _PERIOD), slice(look - _PERIOD, look)
     for name in names:
