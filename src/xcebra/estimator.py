@@ -60,6 +60,7 @@ from xcebra.statistics.second_opinion import opposed, second_opinions
 from xcebra.statistics.significance import Connections, merged
 from xcebra.training import settings
 from xcebra.training.batches import Objective
+from xcebra.training.first_use import prepare_in_background
 from xcebra.training.goodness_of_fit import (
     margin,
 )
@@ -330,6 +331,7 @@ class XCEBRA(JointSessions, _Embedding):
             return self
         y, label, controls = with_controls(X, y, label, control)
         recording = self._recording(X, y, label, epochs, reset=True)
+        prepare_in_background(device)
         with one_thread():
             with phase("plan"):
                 joint = make_joint_plan({"": recording}, params, controls)

@@ -78,8 +78,7 @@ def _changes_less(before: np.ndarray, now: np.ndarray, share: float, *, upwards:
     if min(len(before), len(now)) < 2:
         return False
     change = now.mean() - before.mean()
-    if not upwards:
-        change = abs(change)
+    change = max(change, 0.0) if upwards else abs(change)
     error = math.sqrt(before.var(ddof=1) / len(before) + now.var(ddof=1) / len(now))
     return bool(change + 2 * error < share * now.mean())
 
