@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -269,10 +270,11 @@ def expected(
     """
     activity = torch.empty(2, rows.shape[1], len(decoder.group), device=rows.device)
     with torch.no_grad():
-        for k, member in enumerate(decoder.members):
-            *layers, last = member  # type: ignore[misc]
+        for k, network in enumerate(decoder.networks):
+            layers: list[Any] = list(network)
+            hidden_layers, last = nn.Sequential(*layers[:-1]), layers[-1]
             for g in range(len(rows)):
                 own = decoder.group == g
-                hidden = nn.Sequential(*layers)(rows[g])
+                hidden = hidden_layers(rows[g])
                 activity[k][:, own] = product(hidden, last.weight[own], last.bias[own])
     return activity
