@@ -193,6 +193,15 @@ def test_the_same_seed_gives_the_same_bits_whatever_torch_drew_before():
     assert not torch.equal(bits(first.members[0]), bits(first.members[1]))
 
 
+def test_targets_that_are_read_in_every_step_give_the_same_bits(monkeypatch):
+    """Of large recordings, the activity of the training samples is not held in memory."""
+    data = LinearCase(n=600)
+    kept = data.fit(steps=30)
+    monkeypatch.setattr(crossed_fit, "_MOST_KEPT", 0)
+    for name, value in data.fit(steps=30).state_dict().items():
+        assert torch.equal(value, kept.state_dict()[name])
+
+
 def test_the_encoder_is_left_alone():
     data = LinearCase(n=600)
     model = data.encoder

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from xcebra.data.epochs import Epochs
 from xcebra.data.recording import Recording
+from xcebra.networks import decoder as decoder_module
 from xcebra.networks.decoder import (
     Decoder,
     DecoderConfig,
@@ -176,6 +177,16 @@ def test_unit_blocks_of_the_encoder_are_those_of_its_decoder():
     made, _ = fit(data, found, model, steps=5)
     assert isinstance(made.network[0], UnitBlocks)
     assert made.network[0].blocks == model.network[-1].blocks
+
+
+def test_components_that_are_computed_in_every_step_give_the_same_decoder(monkeypatch):
+    """Of large recordings, the components of the training samples are not held in memory."""
+    case = simulated()
+    kept, _ = fit(*case, steps=50)
+    monkeypatch.setattr(decoder_module, "_MOST_KEPT", 0)
+    computed, _ = fit(*case, steps=50)
+    for name, value in computed.state_dict().items():
+        torch.testing.assert_close(value, kept.state_dict()[name], rtol=1e-4, atol=1e-5)
 
 
 def held_out_errors(**options):

@@ -7,6 +7,7 @@ from torch import nn
 
 from xcebra.data.epochs import Epochs
 from xcebra.data.recording import Recording
+from xcebra.networks import encoder as encoder_module
 from xcebra.networks.encoder import Bound, Encoder, Inputs, NetworkInputs, UnitBlocks, embed
 
 
@@ -357,3 +358,15 @@ def test_inputs_have_single_precision_whatever_the_default_is():
     finally:
         torch.set_default_dtype(torch.float32)
     assert inputs.dtype == torch.float32
+
+
+def test_of_very_many_components_those_with_most_variance_are_kept(monkeypatch):
+    x = activity(n_neurons=20) + 0.1 * np.random.default_rng(1).standard_normal((400, 20))
+    whole = measure(x)
+    monkeypatch.setattr(encoder_module, "_MOST_COMPONENTS", 4)
+    few = measure(x)
+    assert whole.loadings.shape[1] > 4
+    assert few.loadings.shape == (20, 4)
+    # Eigenvectors may have either sign.
+    same = np.abs((few.loadings * whole.loadings[:, :4]).sum(axis=0))
+    np.testing.assert_allclose(same, 1.0, atol=1e-9)

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from xcebra.data.labels import Label, LabelSpec, make_label
+from xcebra.statistics import encoding_strength as module
 from xcebra.statistics.encoding_strength import encoding_strength
 
 N = 8_000
@@ -132,3 +133,12 @@ def test_too_few_samples_are_refused() -> None:
     place = np.linspace(0, 1, 9)
     with pytest.raises(ValueError, match="times holds 9 samples"):
         _strength(place[:, None], _label(place))
+
+
+def test_neurons_are_regressed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    label = _label(_walk(rng))
+    activity = label.points @ rng.standard_normal((1, 7)) + rng.standard_normal((N, 7))
+    whole = _strength(activity, label)
+    monkeypatch.setattr(module, "_VALUES_AT_ONCE", 3 * N)
+    np.testing.assert_allclose(_strength(activity, label), whole, rtol=1e-10)

@@ -137,6 +137,18 @@ def test_odd_data_raises_nothing(n, kind, values, activity):
     assert opposed({"a": scores}, {"a": found}) == []
 
 
+def test_neurons_are_scored_in_parts(monkeypatch):
+    rng = np.random.default_rng(0)
+    position = rng.uniform(size=(600, 2))
+    spikes = rng.poisson(1 + 3 * position[:, :1], size=(600, 7))
+    whole = opinions_of(spikes, position)
+    monkeypatch.setattr(second_opinion, "_VALUES_AT_ONCE", 3 * 600)
+    parts = opinions_of(spikes, position)
+    assert parts.usual_name == whole.usual_name == "spatial_information"
+    for name in ("rate", "usual", "encoding"):
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-9)
+
+
 def test_no_labels_or_no_samples_give_no_opinions():
     recording = Recording(np.zeros((10, 2)), {"a": np.arange(10.0)})
     label = make_label("a", recording.labels["a"], LabelSpec("continuous"))

@@ -7,6 +7,7 @@ from scipy.signal import lfilter
 import xcebra
 from xcebra.data.labels import LabelSpec, make_label
 from xcebra.data.recording import Recording
+from xcebra.statistics import shared_dimensions as module
 from xcebra.statistics.shared_dimensions import shared_dimensions
 
 N, D = 12_000, 20
@@ -72,3 +73,14 @@ def test_refits_keep_what_the_fit_has_chosen():
     refitted = next(model._refitted(rec, None, None, 1))
     assert refitted.time_dims == model.config_["time_dims"] > 0
     assert refitted.window == model.config_["window"]
+
+
+def test_of_very_many_neurons_some_are_enough(monkeypatch):
+    recording = Recording(population(factors(3)))
+    monkeypatch.setattr(module, "_MOST_NEURONS", 14)
+    neurons = module.chosen_neurons(D)
+    assert len(np.unique(neurons)) == 14
+    times = np.array([5, 3, 8])
+    chosen = module.columns_of(recording, times, neurons)
+    assert np.array_equal(chosen, recording.neural[times][:, neurons])
+    assert shared_dimensions(recording, [], recording.epochs) == 3

@@ -11,10 +11,14 @@ from torch import Tensor
 
 from xcebra.attribution.crossed_source import MOST_SAMPLES, Source
 from xcebra.data.epochs import IntArray, evenly_spaced
+from xcebra.data.recording import rows_at_once
 from xcebra.networks.crossed_decoder import expected, halves
 from xcebra.statistics.deviance import poisson_deviance_explained
 
 Array = NDArray[np.float64]
+
+# Neurons whose standardised activity has a smaller variance in the samples do not vary.
+_LEAST_VARIANCE = 1e-12
 
 
 def variance_explained(
@@ -45,25 +49,42 @@ def variance_explained(
     times, half = _judged(times)
     other = torch.from_numpy(np.random.default_rng(seed).permutation(len(times)))
     _, rows = source.inputs(times)
-    neurons = source.neurons(times)
-    predictions = expected(decoder, rows)
-    held_out = _of_the_other(predictions, half)
-    variance = neurons.var(dim=0, correction=0)
-    shares = {"all": 1 - (neurons - held_out).square().mean(dim=0) / variance.clamp_min(1e-12)}
     n_labels = len(decoder.label_mean)
     columns = {label.name: label.columns for label in decoder.labels}
     if "time" in blocks:
         columns["time"] = slice(n_labels, n_labels + decoder.n_time_latents)
+    exchanged = {}
     for name in blocks:
-        exchanged = rows.clone()
-        exchanged[:, :, columns[name]] = rows[:, other.to(rows.device)][:, :, columns[name]]
-        changes = expected(decoder, exchanged) - predictions
-        shares[name] = (changes[0] * changes[1]).mean(dim=0) / 2 / variance.clamp_min(1e-12)
-    varies = variance > 0
-    return {
-        name: torch.where(varies, share, 0.0).cpu().double().numpy()
-        for name, share in shares.items()
-    }
+        exchanged[name] = rows.clone()
+        exchanged[name][:, :, columns[name]] = rows[:, other.to(rows.device)][:, :, columns[name]]
+    # Means over samples, some samples after the other. The activity is standardised, so that its
+    # mean is small and costs no precision.
+    n, n_neurons = len(times), len(decoder.group)
+    mean, mean_square = np.zeros(n_neurons), np.zeros(n_neurons)
+    shares = {name: np.zeros(n_neurons) for name in ("all", *blocks)}
+    step = rows_at_once(n_neurons, n)
+    for start in range(0, n, step):
+        part = slice(start, start + step)
+        neurons = source.neurons(times[part])
+        predictions = expected(decoder, rows[:, part])
+        mean += _sums(neurons) / n
+        mean_square += _sums(neurons.square()) / n
+        held_out = _of_the_other(predictions, half[part])
+        shares["all"] += _sums((neurons - held_out).square()) / n
+        for name in blocks:
+            changes = expected(decoder, exchanged[name][:, part]) - predictions
+            shares[name] += _sums(changes[0] * changes[1]) / (2 * n)
+    variance = mean_square - np.square(mean)
+    # In units of the whole recording, a smaller variance is a rounding error.
+    varies = variance > _LEAST_VARIANCE
+    shares = {name: share / np.where(varies, variance, 1.0) for name, share in shares.items()}
+    shares["all"] = 1 - shares["all"]
+    return {name: np.where(varies, share, 0.0) for name, share in shares.items()}
+
+
+def _sums(values: Tensor) -> Array:
+    """Sums over samples in double precision, of shape (n_neurons,)."""
+    return np.asarray(values.cpu().double().sum(dim=0).numpy())
 
 
 def deviance_explained(source: Source, times: IntArray) -> Array | None:

@@ -9,9 +9,10 @@ from scipy.sparse.linalg import eigsh
 
 Array = NDArray[np.float64]
 
-# An iterative method is used for larger matrices if at most this share of the eigenvalues is asked
-# for. The values change only the speed.
-_LARGE, _FEW = 500, 0.03
+# All eigenvalues of smaller matrices are computed. Of larger ones, an iterative method is used if at
+# most this share of the eigenvalues is asked for. The values change only the speed, and the signs of
+# eigenvectors.
+_LARGE, _FEW = 1000, 0.03
 
 
 def largest_eigenvalues(matrix: Array, most: int) -> tuple[Array, Array]:

@@ -16,6 +16,8 @@ IntArray = NDArray[np.int64]
 
 def evenly_spaced(items: NDArray[Any], most: int) -> NDArray[Any]:
     """Select at most ``most`` evenly spaced items, in order; all items if there are no more."""
+    if len(items) <= most:
+        return items
     return items[np.unique(np.linspace(0, len(items) - 1, most).astype(np.int64))]
 
 

@@ -80,8 +80,9 @@ class Inputs:
             total = total + x.sum(axis=0)
             products += x.T @ x
         shift = total / n
-        covariance = products / n
-        covariance -= np.outer(shift, shift)
+        products /= n
+        products -= np.outer(shift, shift)
+        covariance = products
         variance = np.diag(covariance).copy()
         # A constant neuron has a variance of exactly zero. Variances below the threshold are
         # rounding errors of the subtraction above.

@@ -84,7 +84,8 @@ class LeaveOut:
                 own /= n
         n_groups = n_neurons if n_neurons <= _ONE_BY_ONE else _MOST_GROUPS
         borders = np.array([quarter[0] for quarter in quarters[1:]], dtype=np.int64)
-        return cls(_apart(whole / n, n_groups), correlations, borders)
+        whole /= n
+        return cls(_apart(whole, n_groups), correlations, borders)
 
     @property
     def n_groups(self) -> int:

@@ -89,23 +89,20 @@ def find_left_over(
 def _residuals(
     encoder: Encoder, decoder: Decoder, recording: Recording, times: IntArray
 ) -> tuple[Tensor, float]:
-    """Centred residuals of the decoder, and the sum of the neurons' variances at these samples."""
-    residuals = torch.empty(len(times), recording.n_neurons, dtype=torch.float64)
-    sums = torch.zeros(2, recording.n_neurons, dtype=torch.float64)
+    """Residuals of the decoder, and the sum of the neurons' variances at these samples."""
+    residuals, sums, squares = [], 0.0, 0.0
     step = rows_at_once(encoder.window * recording.n_neurons, len(times))
     with torch.no_grad():
         for start in range(0, len(times), step):
             part = times[start : start + step]
-            neurons = encoder.standardised(
-                torch.from_numpy(recording.rows(part)).to(encoder.loadings.device)
-            )
+            activity = torch.from_numpy(recording.rows(part)).to(encoder.loadings.device)
+            neurons = encoder.standardised(activity)
             embedding = encoder(encoder.samples(recording, part))
-            residuals[start : start + step] = missed_activity(decoder, neurons, embedding).cpu()
-            values = neurons.cpu().double()
-            sums += torch.stack([values.sum(dim=0), values.square().sum(dim=0)])
-    residuals -= residuals.mean(dim=0)
-    mean, mean_square = sums / len(times)
-    return residuals, float((mean_square - mean.square()).sum())
+            residuals.append(missed_activity(decoder, neurons, embedding).cpu())
+            values = neurons.cpu().double().numpy()
+            sums, squares = sums + values.sum(axis=0), squares + np.square(values).sum(axis=0)
+    means = np.asarray(sums) / len(times)
+    return torch.cat(residuals), float((squares / len(times) - np.square(means)).sum())
 
 
 def missed_activity(
@@ -137,7 +134,22 @@ def _shifted(here: Tensor, there: Tensor, rng: np.random.Generator) -> tuple[Ten
 
 
 def _shared(here: Tensor, there: Tensor) -> NDArray[np.float64]:
-    """Mean products of each neuron with the others, made symmetric, with a diagonal of zero."""
-    shared = here.T @ there / len(here)
-    shared = (shared + shared.T) / 2
-    return shared.fill_diagonal_(0.0).numpy()
+    """Mean products of each neuron with the others, made symmetric, with a diagonal of zero.
+
+    Means over time are subtracted before. The products are in double precision, of some samples
+    after the other.
+    """
+    n, n_neurons = here.shape
+    means = [values.mean(dim=0, dtype=torch.float64) for values in (here, there)]
+    products = np.zeros((n_neurons, n_neurons))
+    step = rows_at_once(n_neurons, n)
+    for start in range(0, n, step):
+        a, b = (
+            (values[start : start + step].double() - mean).numpy()
+            for values, mean in zip((here, there), means, strict=True)
+        )
+        products += a.T @ b
+    shared = products + products.T
+    shared /= 2 * n
+    np.fill_diagonal(shared, 0.0)
+    return shared

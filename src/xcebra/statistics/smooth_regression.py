@@ -97,7 +97,9 @@ def standardised(values: Array) -> Array:
     """Columns with mean 0 and standard deviation 1; columns that do not vary are 0."""
     values = np.asarray(values, dtype=np.float64)
     scale = values.std(axis=0)
-    return (values - values.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
+    centred = values - values.mean(axis=0)
+    centred /= np.where(scale > 0, scale, 1.0)
+    return centred
 
 
 @dataclass(frozen=True, eq=False)

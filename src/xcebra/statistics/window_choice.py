@@ -33,6 +33,8 @@ Array = NDArray[np.float64]
 WINDOWS = (1, 3, 5)
 # More samples make the choice more reliable and take longer; not tuned.
 _MOST_SAMPLES = 20_000
+# Number of values of the activity that are regressed at once, 32 MB. It limits the memory.
+_VALUES_AT_ONCE = 1 << 22
 # The median epoch must be this many times as long as a window, so that few samples lie at the edges
 # of epochs. Larger values exclude long windows for short trials; not tuned.
 _WINDOWS_AN_EPOCH = 20
@@ -114,10 +116,17 @@ def shared_activity(
     order = np.random.default_rng(0).permutation(n_neurons)
     halves = order[: n_neurons // 2], order[n_neurons // 2 :]
 
+    # Some neurons at a time, so that many of them do not need much memory.
+    step = max(1, _VALUES_AT_ONCE // n)
+    parts = [slice(start, start + step) for start in range(0, n_neurons, step)]
+
     def beyond_labels(activity: NDArray[np.floating]) -> Array:
-        x = standardised(activity.astype(np.float64))
-        if design.shape[1]:
-            x -= held_out_prediction(design, x, fold)
+        x = np.empty(activity.shape)
+        for part in parts:
+            own = standardised(activity[:, part].astype(np.float64))
+            if design.shape[1]:
+                own -= held_out_prediction(design, own, fold)
+            x[:, part] = own
         return x
 
     activity = columns_of(recording, times, neurons)
@@ -126,10 +135,12 @@ def shared_activity(
     total = float((np.ptp(activity, axis=0) > 0).sum()) * n
     explained = {}
     for window in windows:
-        averaged = single
         if window > 1:
             averaged = beyond_labels(_means(recording, times, window, neurons))
-        averaged = standardised(averaged)
+        else:
+            averaged = single.copy()
+        for part in parts:
+            averaged[:, part] = standardised(averaged[:, part])
         gain = 0.0
         for seen, left_out in (halves, halves[::-1]):
             target = single[:, left_out]

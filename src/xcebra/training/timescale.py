@@ -194,10 +194,21 @@ def _outlasts(autocorrelations: ByOffset, offset: int) -> bool:
 def _autocorrelations(series: Series, epochs: Epochs, offset: int) -> NDArray[np.float64]:
     """Autocorrelation of each column at one lag; zero for columns that do not change."""
     start = _pair_starts(epochs, offset)
-    now, later = (series(times).astype(np.float64) for times in (start, start + offset))
-    now, later = (x - x.mean(axis=0) for x in (now, later))
-    scale = np.sqrt(np.square(now).mean(axis=0) * np.square(later).mean(axis=0))
-    return (now * later).mean(axis=0) / np.where(scale > 0, scale, 1.0)
+    origin = series(start[:1]).astype(np.float64)
+    # Sums over pairs of both columns, of their squares and of their products, in parts. The first
+    # sample is subtracted, so that a large mean does not cost precision.
+    sums = np.zeros((5, origin.shape[1]))
+    step = rows_at_once(origin.shape[1], len(start) or 1)
+    for first in range(0, len(start), step):
+        part = start[first : first + step]
+        now, later = series(part) - origin, series(part + offset) - origin
+        products = now, later, np.square(now), np.square(later), now * later
+        sums += [product.sum(axis=0) for product in products]
+    now_mean, later_mean, now_square, later_square, product_mean = sums / max(1, len(start))
+    variances = now_square - np.square(now_mean), later_square - np.square(later_mean)
+    scale = np.sqrt(np.maximum(variances[0], 0.0) * np.maximum(variances[1], 0.0))
+    covariance = product_mean - now_mean * later_mean
+    return np.where(scale > 0, covariance / np.where(scale > 0, scale, 1.0), 0.0)
 
 
 def reliability(series: Series, epochs: Epochs, n_latents: int) -> NDArray[np.float64]:
