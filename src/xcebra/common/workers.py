@@ -68,6 +68,11 @@ def one_thread() -> Iterator[None]:
         _given.reset(token)
 
 
+def available_threads() -> int:
+    """Number of threads that torch uses, or used before `one_thread`."""
+    return _given.get() or torch.get_num_threads()
+
+
 class Workers:
     """A few threads in which torch and BLAS use one thread each; a context manager.
 
@@ -93,7 +98,7 @@ class Workers:
     def __enter__(self) -> Workers:
         with _starting:
             before = torch.get_num_threads()
-            n_threads = _given.get() or before
+            n_threads = available_threads()
             if self._device.type != "cpu" or n_threads == 1:
                 return self
             self.n = max(1, min(self._most, n_threads))

@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 
 from xcebra.caveats import SilentNeuronWarning, warn
 from xcebra.common.errors import InputError
+from xcebra.common.workers import available_threads
 from xcebra.data.epochs import Epochs
 from xcebra.data.labels import Label, LabelSpec, check_varies, delayed, make_label, warn_missing
 from xcebra.data.recording import Recording, chunks
@@ -335,6 +336,7 @@ def _label_pairs(label: Label, epochs: Epochs, offset: int, exclude_self: bool) 
         label.valid,
         circular=label.kind == "circular",
         exclude_self=exclude_self,
+        threads=available_threads(),
     )
 
 
