@@ -699,7 +699,8 @@ class XCEBRA(JointSessions, _Embedding):
         """Test the connections of a session."""
         recording = self._recording(X)
         source = self._source(recording, self._labels(X, y, recording))
-        return self._connections(source, controls)
+        with one_thread():
+            return self._connections(source, controls)
 
     def _labels(
         self, X: Any, y: Any, recording: Recording, *, required: bool = True
@@ -729,8 +730,10 @@ class XCEBRA(JointSessions, _Embedding):
                 labels[name] = delayed(label, spec.delay, recording.epochs)
         return labels
 
-    def _source(self, recording: Recording, labels: Mapping[str, Label]) -> Source:
-        """Collect what a map of the crossed decoders is computed from."""
+    def _source(self, recording: Recording, labels: Mapping[str, Label]) -> Source | None:
+        """Collect what a map of the crossed decoders is computed from, if there are any."""
+        if self.crossed_decoder_ is None:  # a model of version 0.3
+            return None
         time = self.blocks_.get("time")
         return Source(self.encoder_, self.decoder_, self.crossed_decoder_, recording, labels, time)
 
@@ -749,7 +752,7 @@ class XCEBRA(JointSessions, _Embedding):
 
     def _map(
         self,
-        source: Source,
+        source: Source | None,
         recording: Recording,
         times: NDArray[np.int64],
         names: Names,
@@ -760,6 +763,7 @@ class XCEBRA(JointSessions, _Embedding):
             view = view_of_model(self.encoder_, self.decoder_, request.method, request.units)
             request = replace(request, axes=self._axes(request.basis, recording))
             return make_map(view, reader(self.encoder_, recording), times, names, request)
+        assert source is not None  # models without it have no such method
         return make_crossed_map(
             source,
             times,
@@ -792,9 +796,9 @@ class XCEBRA(JointSessions, _Embedding):
         )
         return sparse_axes(self.readout_, mixtures, self.blocks_)
 
-    def _connections(self, source: Source, controls: bool) -> dict[str, Connections]:
+    def _connections(self, source: Source | None, controls: bool) -> dict[str, Connections]:
         """Test the connections to each block, in the axes of the default map."""
-        if self.crossed_decoder_ is None:
+        if source is None:
             raise InputError(
                 "test=True needs decoders that models of version 0.3 do not have; fit the model "
                 "again"
