@@ -41,9 +41,13 @@ def gelu_and_slope(a: Tensor, n_curved: int = 0) -> tuple[Tensor, Tensor, Tensor
     curvature : Tensor of shape (n_curved, n_columns)
     """
     if a.device.type == "cpu" and a.dtype == torch.float32 and a.is_contiguous():
-        values, slope, curvature = (torch.empty_like(t) for t in (a, a, a[:n_curved]))
-        load()(*(t.detach().numpy().reshape(-1) for t in (a, values, slope, curvature)))
-        return values, slope, curvature
+        # Arrays of numpy take few calls of torch, each of which lets another thread run and then
+        # waits for it.
+        given = a.detach().numpy()
+        values, slope = np.empty_like(given), np.empty_like(given)
+        curvature = np.empty_like(given[:n_curved])
+        load()(*(array.reshape(-1) for array in (given, values, slope, curvature)))
+        return torch.from_numpy(values), torch.from_numpy(slope), torch.from_numpy(curvature)
     squared = a.square()
     density = (squared * -0.5).exp_().mul_(DENSITY)
     slope = torch.special.ndtr(a).addcmul_(a, density)
