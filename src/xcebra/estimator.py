@@ -723,8 +723,13 @@ class XCEBRA(JointSessions, _Embedding):
                 labels[name] = delayed(label, spec.delay, recording.epochs)
         return labels
 
-    def _source(self, recording: Recording, labels: Mapping[str, Label]) -> Source:
-        """Collect what a map of the crossed decoders is computed from."""
+    def _source(self, recording: Recording, labels: Mapping[str, Label]) -> Source | None:
+        """Collect what a map of the crossed decoders is computed from.
+
+        It is None for models of version 0.3, which have no crossed decoders.
+        """
+        if self.crossed_decoder_ is None:
+            return None
         time = self.blocks_.get("time")
         return Source(self.encoder_, self.decoder_, self.crossed_decoder_, recording, labels, time)
 
@@ -743,14 +748,14 @@ class XCEBRA(JointSessions, _Embedding):
 
     def _map(
         self,
-        source: Source,
+        source: Source | None,
         recording: Recording,
         times: NDArray[np.int64],
         names: Names,
         request: MapRequest,
     ) -> AttributionMap:
         """Compute the requested map of the samples at ``times``."""
-        if request.method != CROSSED:
+        if source is None or request.method != CROSSED:
             view = view_of_model(self.encoder_, self.decoder_, request.method, request.units)
             request = replace(request, axes=self._axes(request.basis, recording))
             return make_map(view, reader(self.encoder_, recording), times, names, request)
@@ -786,9 +791,9 @@ class XCEBRA(JointSessions, _Embedding):
         )
         return sparse_axes(self.readout_, mixtures, self.blocks_)
 
-    def _connections(self, source: Source, controls: bool) -> dict[str, Connections]:
+    def _connections(self, source: Source | None, controls: bool) -> dict[str, Connections]:
         """Test the connections to each block, in the axes of the default map."""
-        if self.crossed_decoder_ is None:
+        if source is None:
             raise InputError(
                 "test=True needs decoders that models of version 0.3 do not have; fit the model "
                 "again"

@@ -9,9 +9,9 @@ from scipy.sparse.linalg import eigsh
 
 Array = NDArray[np.float64]
 
-# All eigenvalues of smaller matrices are computed. Of larger ones, an iterative method is used if at
-# most this share of the eigenvalues is asked for. The values change only the speed, and the signs of
-# eigenvectors.
+# All eigenvalues of smaller matrices are computed. Of larger ones, an iterative method is used if
+# at most this share of the eigenvalues is asked for. The values change only the speed, and the
+# signs of eigenvectors.
 _LARGE, _FEW = 1000, 0.03
 
 
