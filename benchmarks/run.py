@@ -2,7 +2,9 @@
 
 A speed is the ratio of the median times of calls that alternate. The table is printed. All
 measurements are added to the files in ``results/speed``, one line per run, with the versions of the
-packages.
+packages. ``python benchmarks/run.py budget`` runs one part alone; the parts are core, attribution,
+map_memory, budget, neighbours and products. Tables of the documentation are made from the last
+lines by ``python benchmarks/tables.py``.
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from measuring import matrix_product_share, provenance, seconds
+from budget import bench_budget, report_budget
+from measuring import add_row, matrix_product_share, provenance, seconds
+from neighbours import bench_neighbours, report_neighbours
 from penalty import penalty_choice
+from products import bench_products, report_products
 from scaling import paper_scale_step
 
 import xcebra
@@ -35,7 +40,6 @@ with warnings.catch_warnings():
     from attribution import bench_attribution, report_attribution
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parent / "results" / "speed"
 N_TIMES, BATCH, N_LATENTS = 100_000, 5000, 6
 
 
@@ -182,14 +186,15 @@ def main() -> None:
         "core": (bench_core, report_core),
         "attribution": (bench_attribution, report_attribution),
         "map_memory": (bench_map_memory, report_map_memory),
+        "budget": (bench_budget, report_budget),
+        "neighbours": (bench_neighbours, report_neighbours),
+        "products": (bench_products, report_products),
     }
     for name in sys.argv[1:] or parts:
         measure, report = parts[name]
         results = {**provenance(), **measure()}
-        with (RESULTS / f"{name}.jsonl").open("a") as file:
-            file.write(json.dumps(results) + "\n")
         report(results)
-        print(f"added to results/speed/{name}.jsonl")
+        add_row(name, results)
 
 
 def report_core(results: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ import xcebra
 from xcebra.common.choices import RecipeName
 from xcebra.networks.encoder import Encoder, Inputs, NetworkInputs
 from xcebra.training.batches import Batches, SessionSamples
+from xcebra.training.checkpoints import Record
 from xcebra.training.kernels import fused
 from xcebra.training.loop import new_state, step_workers, take_step
 from xcebra.training.plan import make_plan
@@ -26,7 +27,7 @@ from xcebra.training.plan import make_plan
 
 def paper_scale_step(
     recording: xcebra.Recording, recipe: RecipeName, batch_size: int
-) -> Callable[[], dict[str, float]]:
+) -> Callable[[], Record]:
     """Return a function that makes one hybrid training step with the penalty at full weight."""
     model = xcebra.XCEBRA(
         label_dims={"z2": 2}, time_dims=4, recipe=recipe, batch_size=batch_size, random_state=0

@@ -47,6 +47,7 @@ from xcebra.common.choices import (
 from xcebra.common.errors import InputError, Problem
 from xcebra.common.progress import phase, watched
 from xcebra.common.rendering import fit_html
+from xcebra.common.workers import one_thread
 from xcebra.data.label_selection import chosen_labels, which_labels, with_controls
 from xcebra.data.labels import Label, delayed, make_label
 from xcebra.data.recording import Recording, as_labels
@@ -59,6 +60,7 @@ from xcebra.statistics.second_opinion import opposed, second_opinions
 from xcebra.statistics.significance import Connections, merged
 from xcebra.training import settings
 from xcebra.training.batches import Objective
+from xcebra.training.first_use import prepare_in_background
 from xcebra.training.goodness_of_fit import (
     margin,
 )
@@ -315,30 +317,34 @@ class XCEBRA(JointSessions, _Embedding):
         path = None if checkpoint is None else Path(checkpoint)
         if is_several(X):
             self._refuse_epochs(epochs)
-            self._fit_sessions(
-                X,
-                y,
-                label,
-                control,
-                device=device,
-                progress=progress,
-                checkpoint=path,
-                callback=callback,
-            )
+            with one_thread():
+                self._fit_sessions(
+                    X,
+                    y,
+                    label,
+                    control,
+                    device=device,
+                    progress=progress,
+                    checkpoint=path,
+                    callback=callback,
+                )
             return self
         y, label, controls = with_controls(X, y, label, control)
         recording = self._recording(X, y, label, epochs, reset=True)
-        with phase("plan"):
-            joint = make_joint_plan({"": recording}, params, controls)
-        joint, encoders, history = train_encoders(
-            {"": recording},
-            joint,
-            device=device,
-            progress=progress,
-            checkpoint=path,
-            callback=None if callback is None else lambda step, nets: callback(step, nets[""]),
-        )
-        fitted = fit_networks(recording, joint.plans[""], encoders[""], history, progress=progress)
+        prepare_in_background(device)
+        with one_thread():
+            with phase("plan"):
+                joint = make_joint_plan({"": recording}, params, controls)
+            joint, encoders, history = train_encoders(
+                {"": recording},
+                joint,
+                device=device,
+                progress=progress,
+                checkpoint=path,
+                callback=None if callback is None else lambda step, nets: callback(step, nets[""]),
+            )
+            plan, encoder = joint.plans[""], encoders[""]
+            fitted = fit_networks(recording, plan, encoder, history, progress=progress)
         self.sessions_: dict[str, XCEBRA] = {}
         self.__dict__.pop("shared_", None)  # of an earlier joint fit
         self._take(fitted, recording, params, device)
@@ -524,11 +530,11 @@ class XCEBRA(JointSessions, _Embedding):
             warnings.warn(caveat, stacklevel=2)
             caveats.append(caveat)
         source = self._source(recording, labels)
-        with phase("map"):
+        with one_thread(), phase("map"):
             amap = self._map(source, recording, recording.epochs.indices()[::every], names, request)
         timed = X if isinstance(X, Recording) else recording
         known = {name: labels[name] for name in amap.blocks if name in labels}
-        with phase("second opinion"):
+        with one_thread(), phase("second opinion"):
             opinions = second_opinions(timed, known, recording.epochs.indices())
         for caveat in opposed(amap.scores, opinions):
             warnings.warn(caveat, stacklevel=2)
@@ -543,7 +549,7 @@ class XCEBRA(JointSessions, _Embedding):
         if not test:
             return amap
         refitted = list(self._refitted(X, y, epochs, refits))
-        with phase("test"):
+        with one_thread(), phase("test"):
             sources = [source, *(model._source(recording, labels) for model in refitted)]
             models = zip([self, *refitted], sources, strict=True)
             tests = [model._connections(one, controls) for model, one in models]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from xcebra.common import workers as module
-from xcebra.common.workers import Workers, shares
+from xcebra.common.workers import Workers, one_thread, shares
 
 CPU = torch.device("cpu")
 
@@ -357,3 +357,47 @@ def test_shares_follow_one_another_and_differ_by_at_most_one_row(n, n_parts):
     assert np.array_equal(np.concatenate([np.arange(n)[part] for part in parts]), np.arange(n))
     sizes = [part.stop - part.start for part in parts]
     assert max(sizes) - min(sizes) <= 1
+
+
+def test_results_of_a_map_have_the_order_of_the_items():
+    with Workers(3, torch.device("cpu")) as workers:
+        assert workers.map(lambda item: item * item, range(20)) == [i * i for i in range(20)]
+        assert workers.map(lambda item: item, []) == []
+
+
+def test_an_error_in_a_map_is_raised():
+    def fail(item):
+        if item == 3:
+            raise ValueError("three")
+
+    with Workers(2, torch.device("cpu")) as workers, pytest.raises(ValueError, match="three"):
+        workers.map(fail, range(6))
+
+
+def test_one_thread_is_given_back_and_workers_know_how_many_there_were():
+    import threadpoolctl
+
+    def blas():
+        return {
+            lib["num_threads"]
+            for lib in threadpoolctl.threadpool_info()
+            if lib["user_api"] == "blas"
+        }
+
+    before, torch_before = blas(), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+            assert blas() == {1}
+            with Workers(8, torch.device("cpu")) as workers:
+                assert workers.n == 2
+                assert workers.map(lambda _: torch.get_num_threads(), range(4)) == [1] * 4
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        assert blas() == before
+        with pytest.raises(ZeroDivisionError), one_thread():
+            _ = 1 / 0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(torch_before)

@@ -2,14 +2,15 @@
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, jacrev, vmap
 
+from xcebra.common.products import Dense
 from xcebra.common.workers import shares
-from xcebra.networks.dense import Dense
 from xcebra.networks.encoder import Bound, UnitBlocks
 from xcebra.networks.jacobian import pull_back
 from xcebra.networks.perceptron import JacobianPenalty, Pass, split_layers
@@ -30,7 +31,7 @@ widths = pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS.keys())
 def perceptron(widths=WIDTHS["paper"], end=(), dtype=torch.float32):
     torch.manual_seed(0)
     layers = []
-    for k, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+    for k, (before, after) in enumerate(pairwise(widths)):
         layers += [nn.GELU()] if k else []
         layers.append(Dense(before, after))
     return nn.Sequential(*layers, *end).to(dtype)

@@ -314,8 +314,8 @@ def check_against_dense(plan, recs, workers=ONE):
     drawn = Batches(plan.samples(encoders, recs), objectives, CPU).draw(np.random.default_rng(5))
     record = workers.lead(_follow, state.learner, drawn, objectives, config, weight, 0.0, workers)
     for name, loss in losses.items():
-        assert record[f"loss/{name}"] == pytest.approx(loss.item(), rel=1e-5), name
-    assert record["penalty"] == pytest.approx(norms.item(), rel=1e-5)
+        assert float(record[f"loss/{name}"]) == pytest.approx(loss.item(), rel=1e-5), name
+    assert float(record["penalty"]) == pytest.approx(norms.item(), rel=1e-5)
     expected = {n: p.grad for i, e in enumerate(dense) for n, p in named(i, e)}
     gradients = {n: p.grad for i, e in enumerate(encoders) for n, p in named(i, e)}
     for name, gradient in gradients.items():

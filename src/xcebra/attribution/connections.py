@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 from xcebra.attribution.crossed_source import Source
 from xcebra.attribution.sparse_basis import Mixture
 from xcebra.common.errors import InputError
+from xcebra.common.workers import Workers
 from xcebra.data.epochs import IntArray, evenly_spaced
 from xcebra.data.labels import Label
 from xcebra.data.recording import Activity, Recording
-from xcebra.statistics.block_gains import Gains, group_gains
+from xcebra.statistics.block_gains import BlockFunctions, Gains, group_gains
 from xcebra.statistics.controls import with_controls
 from xcebra.statistics.significance import Connections, merge_groups
 
@@ -26,6 +28,8 @@ _LEAST_TESTED = 400
 # The number of samples times the number of neurons, and the limits of the number of samples. The
 # values are such that a test takes a few seconds; larger values give more power and take longer.
 _WORK, _FEWEST, _MOST = 2_500_000, 10_000, 40_000
+# Largest number of threads. Each of them needs memory for the functions of a block, about 50 MB.
+_MOST_WORKERS = 8
 
 
 def tested_samples(recording: Activity, labels: Mapping[str, Label]) -> IntArray:
@@ -88,14 +92,33 @@ def block_connections(
         The result for each block by its name.
     """
     everyone = np.arange(source.recording.n_neurons)
-    gains = _gains(source, blocks, mixtures, everyone, seed)
-    carried: dict[str, Gains] = {}
-    if controls:
-        assert isinstance(source.recording, Recording)  # a recording without controls
-        replaced = with_controls(source.recording, seed)
-        with_them = source.with_recording(replaced)
-        carried = _gains(with_them, blocks, mixtures, replaced.neurons, seed)
+    with Workers(_MOST_WORKERS, source.encoder.loadings.device) as workers:
+        functions = _label_functions(source, blocks, workers, seed)
+
+        def gains_of(recording: Activity, neurons: IntArray) -> dict[str, Gains]:
+            replaced = source.with_recording(recording)
+            return _gains(replaced, blocks, mixtures, neurons, functions, workers, seed)
+
+        gains = gains_of(source.recording, everyone)
+        carried: dict[str, Gains] = {}
+        if controls:
+            assert isinstance(source.recording, Recording)  # a recording without controls
+            replaced = with_controls(source.recording, seed)
+            carried = gains_of(replaced, replaced.neurons)
     return {name: merge_groups([gains[name]], carried.get(name)) for name in blocks}
+
+
+def _label_functions(
+    source: Source, blocks: Mapping[str, slice], workers: Workers, seed: int
+) -> dict[str, BlockFunctions]:
+    """Smooth functions of each label, which are the same for all neurons."""
+    times = tested_samples(source.recording, source.labels)
+    columns = source.points(times).cpu().double().numpy()
+    labels = [label for label in source.decoder.labels if label.name in blocks]
+    functions = workers.map(
+        lambda label: BlockFunctions.of(columns[:, label.columns], label.kind, seed), labels
+    )
+    return {label.name: own for label, own in zip(labels, functions, strict=True)}
 
 
 def _gains(
@@ -103,12 +126,14 @@ def _gains(
     blocks: Mapping[str, slice],
     mixtures: Mapping[str, Mixture],
     neurons: IntArray,
+    functions: Mapping[str, BlockFunctions],
+    workers: Workers,
     seed: int,
 ) -> dict[str, Gains]:
     """What every block adds to the prediction of ``neurons``, in the order of ``neurons``."""
     decoder = source.decoder
     times = tested_samples(source.recording, source.labels)
-    points, rows = source.inputs(times)
+    points, rows = workers.lead(source.inputs, times)
     n_labels = points.shape[1]
     in_units = (points * decoder.label_units()).cpu().double().numpy()
     columns = points.cpu().double().numpy()
@@ -121,28 +146,26 @@ def _gains(
         activity = activity[:, neurons]
     group = decoder.group.cpu().numpy()[neurons]
     of_label = {label.name: label for label in decoder.labels}
-    gains = {}
-    for name in blocks:
-        parts, order = [], []
-        for g in np.unique(group):
-            own = np.flatnonzero(group == g)
-            x, rest = activity[:, own].astype(np.float64), latents[g]
-            if name == "time":
-                n_time = decoder.n_time_latents
-                others = np.concatenate([columns, rest[:, n_time:]], axis=1)
-                part = group_gains(x, rest[:, :n_time], others, clear=False, seed=seed)
-            else:
-                own_columns = of_label[name].columns
-                mixed = np.zeros_like(rest)
-                if name in mixtures:
-                    mixed = in_units[:, own_columns] @ mixtures[name].weights.T
-                    mixed = mixed + bent[g] * mixtures[name].bends
-                own_indices = np.arange(own_columns.start, own_columns.stop)
-                other_labels = np.delete(columns, own_indices, axis=1)
-                others = np.concatenate([other_labels, rest - mixed], axis=1)
-                kind = of_label[name].kind
-                part = group_gains(x, columns[:, own_columns], others, kind, seed=seed)
-            parts.append(part)
-            order.append(own)
-        gains[name] = Gains.together(parts, np.argsort(np.concatenate(order)))
-    return gains
+
+    def gains_of_group(name: str, g: int) -> Gains:
+        x, rest = activity[:, group == g].astype(np.float64), latents[g]
+        if name == "time":
+            n_time = decoder.n_time_latents
+            others = np.concatenate([columns, rest[:, n_time:]], axis=1)
+            return group_gains(x, rest[:, :n_time], others, clear=False, seed=seed)
+        own_columns = of_label[name].columns
+        mixed = np.zeros_like(rest)
+        if name in mixtures:
+            mixed = in_units[:, own_columns] @ mixtures[name].weights.T
+            mixed = mixed + bent[g] * mixtures[name].bends
+        own_indices = np.arange(own_columns.start, own_columns.stop)
+        other_labels = np.delete(columns, own_indices, axis=1)
+        others = np.concatenate([other_labels, rest - mixed], axis=1)
+        kind, own_functions = of_label[name].kind, functions[name]
+        block = columns[:, own_columns]
+        return group_gains(x, block, others, kind, seed=seed, functions=own_functions)
+
+    groups = np.unique(group)
+    parts = iter(workers.map(lambda job: gains_of_group(*job), itertools.product(blocks, groups)))
+    order = np.argsort(np.concatenate([np.flatnonzero(group == g) for g in groups]))
+    return {name: Gains.together([next(parts) for _ in groups], order) for name in blocks}

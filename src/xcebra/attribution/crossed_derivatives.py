@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from xcebra.attribution.crossed_source import Source
+from xcebra.common.workers import Workers
 from xcebra.data.epochs import IntArray
 from xcebra.data.recording import rows_at_once
 from xcebra.networks.crossed_decoder import CrossedDecoder, LabelColumns, expected
@@ -49,24 +50,31 @@ def derivatives(
     maps : Tensor of shape (2, n_samples, n_neurons, n_columns)
         Derivatives of the two decoders.
     """
+    step = rows_at_once(len(source.decoder.group) * _VALUES_A_NEURON, _ROWS_AT_ONCE)
+    starts = range(0, len(times), step)
+    batches = [np.arange(start, min(start + step, len(times))) for start in starts]
+    with Workers(len(batches), source.encoder.loadings.device) as workers:
+        for first in range(0, len(batches), workers.n):
+            together = batches[first : first + workers.n]
+            maps = workers.map(lambda positions: _derivatives(source, times[positions]), together)
+            yield from zip(together, maps, strict=True)
+
+
+def _derivatives(source: Source, times: IntArray) -> Float[Tensor, "member sample neuron column"]:
+    """Derivatives at some samples; see `derivatives`."""
     decoder = source.decoder
-    step = rows_at_once(len(decoder.group) * _VALUES_A_NEURON, _ROWS_AT_ONCE)
-    for start in range(0, len(times), step):
-        positions = np.arange(start, min(start + step, len(times)))
-        points, rows = source.inputs(times[positions])
-        maps = torch.zeros(2, len(positions), len(decoder.group), rows.shape[2], device=rows.device)
-        with torch.no_grad():
-            for k, member in enumerate(decoder.members):
-                for g in range(len(rows)):
-                    own = decoder.group == g
-                    last = member[-1]  # type: ignore[index]
-                    layers = (*list(member)[:-1], _select_outputs(last, own))  # type: ignore[call-overload]
-                    maps[k][:, own] = jacobian(layers, rows[g])
-            for label in decoder.labels:
-                _by_label(source.decoder, label, points, rows, maps)
-            n_columns = len(decoder.label_mean)
-            maps[..., n_columns:] /= decoder.embedding_scale
-        yield positions, maps
+    points, rows = source.inputs(times)
+    maps = torch.zeros(2, len(times), len(decoder.group), rows.shape[2], device=rows.device)
+    with torch.no_grad():
+        for k, member in enumerate(decoder.networks):
+            *earlier, last = member
+            for g in range(len(rows)):
+                own = decoder.group == g
+                maps[k][:, own] = jacobian((*earlier, _select_outputs(last, own)), rows[g])
+        for label in decoder.labels:
+            _by_label(source.decoder, label, points, rows, maps)
+        maps[..., len(decoder.label_mean) :] /= decoder.embedding_scale
+    return maps
 
 
 def bent_slopes(source: Source, times: IntArray) -> Float[Tensor, "sample neuron latent column"]:

@@ -62,6 +62,12 @@ class Steps:
             name = f"{self._desc}: " if self._desc else ""
             lines.info("%s%s %d of %d%s", name, self._unit, self.n, self._total, note)
 
+    def shorten(self, total: int) -> None:
+        """Set the number of steps, after it turned out that fewer are needed."""
+        self._total = total
+        if self._bar is not None:
+            self._bar.total = total
+
     def describe(self, note: str) -> None:
         """Set a short text that is displayed with the steps."""
         self._note = note

@@ -1,23 +1,28 @@
 """Threads that share the work of many small steps.
 
-Torch divides every single operation between threads, which wait for each other after each one. Most
-operations of a training step are so short that this waiting takes longer than it saves, and while
+Torch and BLAS divide every single operation between threads, which wait for each other after each
+one. Most operations of a fit are so short that this waiting takes longer than it saves, and while
 they wait, the threads keep their cores busy: beside other programs, a fit then becomes many times
-slower. Here, a step is divided into a few long parts, one for each thread, and torch uses one
+slower. Here, work is divided into a few long parts, one for each thread, and torch and BLAS use one
 thread inside each part.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
@@ -36,8 +41,40 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
     os.register_at_fork(after_in_child=_renew_lock)
 
 
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """Libraries of linear algebra that numpy and scipy use."""
+    return ThreadpoolController()
+
+
+# Number of threads that torch had before `one_thread`.
+_given: ContextVar[int | None] = ContextVar("_given", default=None)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch and BLAS use one thread, except for the workers; a context manager."""
+    n_threads = torch.get_num_threads()
+    if n_threads == 1:
+        yield
+        return
+    token = _given.set(n_threads)
+    torch.set_num_threads(1)
+    try:
+        with _blas().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(n_threads)
+        _given.reset(token)
+
+
+def available_threads() -> int:
+    """Number of threads that torch uses, or used before `one_thread`."""
+    return _given.get() or torch.get_num_threads()
+
+
 class Workers:
-    """A few threads in which torch uses one thread each; a context manager.
+    """A few threads in which torch and BLAS use one thread each; a context manager.
 
     The first of them leads: it runs what is given to `lead`, and inside it `divide` gives every
     worker a part, the first one included. The number of workers never depends on the load of the
@@ -55,11 +92,13 @@ class Workers:
     def __init__(self, most: int, device: torch.device) -> None:
         self._most, self._device = most, device
         self._pools: list[ThreadPoolExecutor] = []
+        self._limited: AbstractContextManager[Any] = nullcontext()
         self.n = 1
 
     def __enter__(self) -> Workers:
         with _starting:
-            n_threads = torch.get_num_threads()
+            before = torch.get_num_threads()
+            n_threads = available_threads()
             if self._device.type != "cpu" or n_threads == 1:
                 return self
             self.n = max(1, min(self._most, n_threads))
@@ -67,10 +106,14 @@ class Workers:
             self._pools = [ThreadPoolExecutor(1, "xcebra-worker") for _ in range(self.n)]
             for pool in self._pools:
                 pool.submit(_use_one_thread).result()
-            torch.set_num_threads(n_threads)
+            torch.set_num_threads(before)
+            self._limited = _blas().limit(limits=1, user_api="blas")
+            self._limited.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._limited.__exit__(None, None, None)
+        self._limited = nullcontext()
         for pool in self._pools:
             pool.shutdown()
         self._pools, self.n = [], 1
@@ -103,6 +146,30 @@ class Workers:
             if error is not None:
                 raise error
         return [first, *(other.result() for other in others)]
+
+    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Call a function for every item, each by the next worker that is free.
+
+        It must not be called inside a function that was given to `lead`.
+
+        Returns
+        -------
+        list
+            The results, in the order of the items.
+        """
+        waiting = list(enumerate(items))[::-1]
+        results: dict[int, Result] = {}
+
+        def part(_: int) -> None:
+            while waiting:
+                try:
+                    position, item = waiting.pop()
+                except IndexError:  # another worker has taken the last one
+                    return
+                results[position] = work(item)
+
+        self.lead(self.divide, part)
+        return [results[position] for position in range(len(results))]
 
 
 def _use_one_thread() -> None:

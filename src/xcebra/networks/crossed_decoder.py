@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +17,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from xcebra.common.products import product
 from xcebra.data.labels import Label
 from xcebra.networks.decoder import WIDTH, Decoder
-from xcebra.networks.dense import product
 from xcebra.networks.encoder import Encoder, linear
 from xcebra.networks.leave_out import LeaveOut, Reader
 
@@ -270,11 +269,11 @@ def expected(
     """
     activity = torch.empty(2, rows.shape[1], len(decoder.group), device=rows.device)
     with torch.no_grad():
-        for k, network in enumerate(decoder.networks):
-            layers: list[Any] = list(network)
-            hidden_layers, last = nn.Sequential(*layers[:-1]), layers[-1]
+        for k, member in enumerate(decoder.networks):
+            layers, last = member[:-1], member[-1]
             for g in range(len(rows)):
                 own = decoder.group == g
-                hidden = hidden_layers(rows[g])
-                activity[k][:, own] = product(hidden, last.weight[own], last.bias[own])
+                hidden = layers(rows[g])
+                weight, bias = last.weight[own], last.bias[own]  # type: ignore[index]
+                activity[k][:, own] = product(hidden, weight, bias)
     return activity

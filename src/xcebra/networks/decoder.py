@@ -20,11 +20,11 @@ from torch.nn import functional as F
 
 from xcebra.caveats import InterruptedFitWarning, warn
 from xcebra.common.interrupts import deferred_interrupt
+from xcebra.common.products import product
 from xcebra.common.progress import Steps
 from xcebra.common.workers import Workers, shares
 from xcebra.data.epochs import Epochs, IntArray, evenly_spaced, samples_before
 from xcebra.data.recording import Activity, Recording, rows_at_once
-from xcebra.networks.dense import product
 from xcebra.networks.encoder import Encoder, Inputs, UnitBlocks, embed, linear
 from xcebra.networks.jacobian import register_slope
 from xcebra.networks.perceptron import Gradients

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xcebra.common.eigenvalues import largest_eigenvalues
+from xcebra.common.products import Dense, product
 from xcebra.data.epochs import Epochs
 from xcebra.data.recording import Activity, Recording, chunks, rows_at_once
-from xcebra.networks.dense import Dense, product
 from xcebra.networks.jacobian import register_slope, register_symmetric
 
 # Principal components with a smaller variance, in units of one neuron's variance, are removed: the

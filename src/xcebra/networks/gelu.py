@@ -42,7 +42,7 @@ def gelu_and_slope(a: Tensor, n_curved: int = 0) -> tuple[Tensor, Tensor, Tensor
     """
     if a.device.type == "cpu" and a.dtype == torch.float32 and a.is_contiguous():
         values, slope, curvature = (torch.empty_like(t) for t in (a, a, a[:n_curved]))
-        _compiled()(*(t.detach().numpy().reshape(-1) for t in (a, values, slope, curvature)))
+        load()(*(t.detach().numpy().reshape(-1) for t in (a, values, slope, curvature)))
         return values, slope, curvature
     squared = a.square()
     density = (squared * -0.5).exp_().mul_(DENSITY)
@@ -51,7 +51,8 @@ def gelu_and_slope(a: Tensor, n_curved: int = 0) -> tuple[Tensor, Tensor, Tensor
 
 
 @functools.cache
-def _compiled() -> Any:
+def load() -> Any:
+    """Make the compiled function. It is compiled, or read from disk, when it is first called."""
     return compiled(_gelu_and_slope)
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from xcebra.networks.dense import Dense, product
+from xcebra.common.products import Dense, product
 from xcebra.networks.gelu import DENSITY
 
 # Singular values below this share of the largest one are ignored when a Jacobian is inverted

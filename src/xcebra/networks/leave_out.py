@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, lapack
 from torch import Tensor, nn
 
+from xcebra.common.products import product
 from xcebra.data.epochs import Epochs, IntArray, samples_before
 from xcebra.data.recording import Activity, Recording, rows_at_once
 from xcebra.networks.decoder import Decoder, reach
-from xcebra.networks.dense import product
 from xcebra.networks.encoder import Encoder, Inputs
 
 # Number of groups, and the number of neurons up to which each neuron is a group of its own. More

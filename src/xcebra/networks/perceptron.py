@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from xcebra.networks.dense import product
+from xcebra.common.products import product
 from xcebra.networks.gelu import gelu_and_slope
 
 Gradients = list[tuple[Tensor, Tensor]]

@@ -21,6 +21,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from xcebra.common.products import product
 from xcebra.statistics.encoding_strength import smooth_functions
 from xcebra.statistics.held_out_time import N_FOLDS, N_STRETCHES, folds, stretches
 from xcebra.statistics.smooth_regression import SmoothRegression, standardised
@@ -242,7 +243,7 @@ class _HeldOutRidge:
         self._rows = _rows(stretch)
         self._inner = _products(design, self._rows)
         total, n = sum(self._inner), len(design)
-        self._held_out = [sum(self._inner[k::N_FOLDS]) for k in range(N_FOLDS)]
+        self._held_out = [np.sum(self._inner[k::N_FOLDS], axis=0) for k in range(N_FOLDS)]
         self._inverses = []
         for k, held_out in enumerate(self._held_out):
             n_train = n - sum(r.stop - r.start for r in self._rows[k::N_FOLDS])
@@ -286,12 +287,10 @@ class _HeldOutRidge:
                 shifted = windows[:, starts + rows.start].reshape(shape[0], -1)
                 by_fold[i % N_FOLDS] += _product(shifted, self._design[rows])
             total = by_fold.sum(axis=0)
-            gain = sum(
-                _explained(inverse @ (total - cross).T, cross.T, inner)
-                for inverse, inner, cross in zip(
-                    self._inverses, self._held_out, by_fold, strict=True
-                )
-            )
+            gain = np.zeros(len(total))
+            for k, cross in enumerate(by_fold):
+                weights = self._inverses[k] @ (total - cross).T
+                gain += _explained(weights, cross.T, self._held_out[k])
             explained[first : first + len(starts)] = gain.reshape(n_columns, -1).T
         return explained
 
@@ -323,7 +322,7 @@ def _products(columns: Singles, rows: Sequence[slice]) -> list[Array]:
 
 def _product(left: Singles, right: Singles) -> Singles:
     """Matrix product in single precision."""
-    return torch.mm(torch.from_numpy(left), torch.from_numpy(right)).numpy()
+    return product(torch.from_numpy(left), torch.from_numpy(right).T).numpy()
 
 
 def _by_stretch(values: Array, stretch: NDArray[np.int64]) -> Array:

@@ -18,14 +18,16 @@ one eigendecomposition per fold is enough for all shifts, which are further colu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from xcebra.common.eigenvalues import largest_eigenvalues
+from xcebra.common.workers import Workers
 from xcebra.data.epochs import IntArray
 from xcebra.data.labels import Label
 from xcebra.data.recording import Recording, rows_at_once
@@ -73,6 +75,8 @@ _LEAST_SHIFT = 1 / 20
 _LEAST_LEFT = 1e-6
 # Samples that are read together: larger values need more memory. Not tuned.
 _ROWS_AT_ONCE = 16_384
+# Largest number of threads. Each of them needs memory for the features of one width, about 100 MB.
+_MOST_WORKERS = 4
 # A difference of R^2 that is large enough to be mentioned to the reader; not tuned.
 _MENTIONED = 0.1
 
@@ -189,28 +193,50 @@ def decode(
     # Of a label that consists of drift alone, only rounding errors are left.
     if totals[0] < _LEAST_LEFT * total:
         return None
-    best, best_without = -np.inf, np.full(len(shifts), -np.inf)
-    for width, features in _features(recording, times, window, rng):
+
+    def read(features_of_width: tuple[int, Callable[[], Singles | None]]) -> _Reading | None:
+        width, make_features = features_of_width
+        features = make_features()
+        if features is None:
+            return None
         folds = make_folds(times, width - 1 + recording.overlap)
         r2 = 1 - held_out_errors(features, centred, folds).sum(axis=1) / total
-        if r2.max() > best:
-            best, chosen = float(r2.max()), (features, folds, RIDGES[int(r2.argmax())], width)
+        ridge = RIDGES[int(r2.argmax())]
+        predicted = held_out_predictions(features, centred, folds, ridge)
         errors = held_out_errors(_without(features, drift), shifted, folds)
         errors = errors.reshape(len(RIDGES), len(shifts), -1).sum(axis=2)
-        best_without = np.maximum(best_without, (1 - errors / totals).max(axis=0))
-    if not np.isfinite(best):  # The activity does not vary.
+        return _Reading(width, float(r2.max()), predicted, (1 - errors / totals).max(axis=0))
+
+    with Workers(_MOST_WORKERS, torch.device("cpu")) as workers:
+        readings = workers.map(read, _features(recording, times, window, rng))
+    known = [reading for reading in readings if reading is not None]
+    if not known:  # The activity does not vary.
         return None
-    features, folds, ridge, width = chosen
-    predicted = held_out_predictions(features, centred, folds, ridge) + points.mean(axis=0)
-    unshifted, *nulls = best_without.tolist()
+    # The first of equals is chosen.
+    best = max(known, key=lambda reading: reading.r2)
+    unshifted, *nulls = np.max([reading.r2_without_drift for reading in known], axis=0).tolist()
     return Decoding(
-        r2=best,
+        r2=best.r2,
         p_value=(1 + sum(null >= unshifted for null in nulls)) / len(shifts),
         r2_without_drift=unshifted,
         nulls=tuple(nulls),
-        width=width,
-        **_in_units(label.kind, points, predicted),
+        width=best.width,
+        **_in_units(label.kind, points, best.predicted + points.mean(axis=0)),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """How well a label is read from the activity averaged over one width.
+
+    ``predicted`` has shape (n_samples, n_columns). ``r2_without_drift`` has one value for the label
+    and one for each of its shifts.
+    """
+
+    width: int
+    r2: float
+    predicted: Array
+    r2_without_drift: Array
 
 
 def _drift_basis(n: int) -> Singles:
@@ -245,8 +271,11 @@ def _shifts(n: int, n_shifts: int, rng: np.random.Generator) -> IntArray:
 
 def _features(
     recording: Recording, times: IntArray, window: int, rng: np.random.Generator
-) -> Iterator[tuple[int, Singles]]:
-    """Yield each width and its features: components of the activity, and cosines of them."""
+) -> list[tuple[int, Callable[[], Singles | None]]]:
+    """For each width, a function that makes its features.
+
+    They are components of the activity, and cosines of them. None if the activity does not vary.
+    """
     most = max(1, len(times) // (N_STRETCHES * _WIDTHS_A_STRETCH))
     # If only every n-th sample is used, stretches are n times as long.
     most *= max(1, int(np.median(np.diff(times))))
@@ -257,25 +286,30 @@ def _features(
     mean, scale = rows.mean(axis=0), rows.std(axis=0)
     varies = scale > 0
     if not varies.any():
-        return
+        return []
     loadings = _loadings((rows - mean)[:, varies] / scale[varies])
     projection = np.zeros((recording.n_neurons, loadings.shape[1]), np.float32)
     projection[varies] = loadings / scale[varies, None]
     n_waves = min(_MOST_WAVES, len(times) // _ROWS_A_WAVE)
     directions = rng.standard_normal((loadings.shape[1], n_waves)).astype(np.float32)
     phases = rng.uniform(0, 2 * np.pi, size=n_waves).astype(np.float32)
-    for width, components in zip(
-        widths, _smoothed(recording, times, widths, projection), strict=True
-    ):
+    averages = _smoothed(recording, times, widths, projection)
+
+    def features(components: Singles) -> Singles | None:
         components -= components.mean(axis=0)
         size = np.sqrt(np.square(components).sum() / len(components))
         if not size > 0:
-            continue
+            return None
         angles = components @ (directions / (_WAVELENGTH * size)) + phases
         # Torch's cosine is several times as fast as numpy's.
         waves = torch.from_numpy(angles).cos_().numpy()
-        features = np.concatenate([components * np.sqrt(loadings.shape[1]) / size, waves], axis=1)
-        yield width, features - features.mean(axis=0)
+        columns = np.concatenate([components * np.sqrt(loadings.shape[1]) / size, waves], axis=1)
+        return columns - columns.mean(axis=0)
+
+    return [
+        (width, partial(features, components))
+        for width, components in zip(widths, averages, strict=True)
+    ]
 
 
 def _loadings(rows: Array) -> Singles:

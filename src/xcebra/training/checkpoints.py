@@ -20,6 +20,9 @@ from xcebra.networks.perceptron import Gradients, split_layers
 _KIND = "xcebra-checkpoint"
 _TWIN = "twin/"
 
+# Losses and other values of one step, as they are computed: tensors on the device of the encoders.
+Record = dict[str, Tensor | float]
+
 
 @dataclass(eq=False)
 class History:
@@ -31,6 +34,10 @@ class History:
         """Append the values of one step."""
         for name, value in values.items():
             self.rows.setdefault(name, []).append(value)
+
+    def last(self) -> dict[str, float]:
+        """Return the values of the last step."""
+        return {name: values[-1] for name, values in self.rows.items()}
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """Return the history as arrays of shape (n_steps,)."""
@@ -97,12 +104,17 @@ class TrainState:
     """Everything that changes during training, so that a resumed run gives the same bits.
 
     ``twin`` is the copy that is trained without the penalty while its weight is searched for.
+    ``settled`` is the number of steps after which training had settled (`settling`); it follows
+    from the history and is not saved. ``unread`` has the numbers of the steps that are not in the
+    history yet, with their values. It must be empty when the state is saved.
     """
 
     learner: Learner
     rng: np.random.Generator
     history: History
     twin: Learner | None = None
+    settled: int | None = None
+    unread: list[tuple[int, Record]] = field(default_factory=list)
 
     def save(self, path: Path, fingerprint: str, step: int) -> None:
         """Write the state to a file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +32,14 @@ from xcebra.training.batches import (
     Regression,
     SessionSamples,
 )
-from xcebra.training.checkpoints import History, Learner, TrainState
+from xcebra.training.checkpoints import History, Learner, Record, TrainState
 from xcebra.training.infonce import chance_level, infonce
+from xcebra.training.settling import (
+    BETWEEN_LOOKS,
+    place_in_schedule,
+    settled_at,
+    steps_to_take,
+)
 from xcebra.training.weight_search import searches, weight_at
 
 # Seconds between two checkpoints. Larger values lose more work after a crash; smaller values write
@@ -41,6 +48,10 @@ _CHECKPOINT_SECONDS = 20.0
 # Fewest rows of a batch for each worker. With fewer, starting and joining the parts of a step takes
 # more time than it saves; not tuned.
 _ROWS_A_WORKER = 1024
+# Number of steps after which losses are read on devices other than the CPU. Such a device computes
+# while Python prepares the next steps, and reading a value waits until it has computed everything.
+# Larger values wait less often and notice an infinite loss later; not tuned.
+_STEPS_UNREAD = 10
 # Bytes of a block just below 32 MB, the largest size to which glibc adapts its threshold for
 # returning memory to the system; see `new_state`.
 _LARGEST_ADAPTED = 32 * 2**20 - 2**14
@@ -55,7 +66,8 @@ class TrainConfig:
     the second eighth, and is constant afterwards. With ``find_weight``, the weight is searched for,
     starting from ``jacobian_weight`` (`weight_search`). The penalty is computed exactly, on
     ``penalty_samples`` references of each batch: at equal cost, this has less variance than random
-    projections of all references (``benchmarks/penalty.py``).
+    projections of all references (``benchmarks/penalty.py``). With ``until_settled``, training may
+    end before ``steps`` (`settling`).
     """
 
     steps: int
@@ -70,6 +82,7 @@ class TrainConfig:
     penalty_samples: int
     seed: int
     find_weight: bool = False
+    until_settled: bool = False
 
     def rate(self, step: int) -> float:
         """Learning rate of a step: constant, or a one-cycle schedule that rises over a tenth."""
@@ -134,11 +147,15 @@ def train(
         deferred_interrupt() as interrupted,
         Steps(config.steps, progress, initial=first, desc="training") as progress_bar,
     ):
-        for step in range(first, config.steps):
+        _settle(state, config, progress_bar)
+        for step in itertools.count(first):
+            if step >= steps_to_take(config.steps, state.settled):
+                break
             if interrupted():
                 if step == 0:
                     raise KeyboardInterrupt
                 # Saved before the warning, because a caller may turn warnings into errors.
+                read_losses(state, config)
                 if checkpoint and step > first:
                     state.save(checkpoint, fingerprint, step)
                 warn(
@@ -146,21 +163,33 @@ def train(
                     "the model keeps what it has learned so far",
                     InterruptedFitWarning,
                 )
-                break
+                return state.history.arrays()
             record = workers.lead(take_step, state, batch, objectives, config, step, workers)
-            state.history.add(**record)
+            state.unread.append((step, record))
+            if _losses_are_due(step, config, device):
+                read_losses(state, config)
+            if (step + 1) % BETWEEN_LOOKS == 0:
+                _settle(state, config, progress_bar)
             progress_bar.update()
             if callback is not None:
                 callback(step + 1)
-            if progress_bar.n % 10 == 0:
-                progress_bar.describe(_summary(record, objectives))
+            if progress_bar.n % _STEPS_UNREAD == 0:
+                progress_bar.describe(_summary(state.history.last(), objectives))
             if checkpoint and time.monotonic() - saved > _CHECKPOINT_SECONDS:
+                read_losses(state, config)
                 state.save(checkpoint, fingerprint, step + 1)
                 saved = time.monotonic()
-        else:
-            if checkpoint and config.steps > first:
-                state.save(checkpoint, fingerprint, config.steps)
+        read_losses(state, config)
+        if checkpoint and step > first:
+            state.save(checkpoint, fingerprint, step)
     return state.history.arrays()
+
+
+def _settle(state: TrainState, config: TrainConfig, progress_bar: Steps) -> None:
+    """Decide whether training has settled, from the history."""
+    if config.until_settled and state.settled is None:
+        state.settled = settled_at(state.history.rows, config.steps)
+        progress_bar.shorten(steps_to_take(config.steps, state.settled))
 
 
 def step_workers(
@@ -197,10 +226,14 @@ def take_step(
     config: TrainConfig,
     step: int,
     workers: Workers,
-) -> dict[str, float]:
-    """Draw a batch, take a gradient step, and return losses, chance levels, penalty and weight."""
+) -> Record:
+    """Draw a batch, take a gradient step, and return what `read_losses` reads.
+
+    Nothing here waits for a value that the device computes.
+    """
     drawn = batch.draw(state.rng)
-    rate, names = config.rate(step), [objective.name for objective in objectives]
+    rate = config.rate(place_in_schedule(step, state.settled))
+    names = [objective.name for objective in objectives]
     weight = config.penalty_weight(step)
     if config.find_weight:
         history = state.history.rows
@@ -210,19 +243,49 @@ def take_step(
     elif state.twin is None:
         state.twin = copy.deepcopy(state.learner)
     record = _follow(state.learner, drawn, objectives, config, weight, rate, workers)
-    if state.twin is not None:
-        free = _follow(state.twin, drawn, objectives, config, 0.0, rate, workers)
-    total = record.pop("total")
-    if not math.isfinite(total):
-        raise FloatingPointError(
-            f"the loss became {total} at step {step} with learning_rate="
-            f"{config.learning_rate:g}; try a smaller learning_rate, for instance a tenth of it"
-        )
     if config.find_weight:
-        for name in names:
-            twin = math.nan if state.twin is None else free[f"loss/{name}"]
-            record[f"lost/{name}"] = record[f"loss/{name}"] - twin
+        free: Record = {}
+        if state.twin is not None:
+            free = _follow(state.twin, drawn, objectives, config, 0.0, rate, workers)
+        record |= {f"free/{name}": free.get(f"loss/{name}", math.nan) for name in names}
     return {**record, "weight": weight, "learning_rate": rate}
+
+
+def _losses_are_due(step: int, config: TrainConfig, device: torch.device) -> bool:
+    """Whether losses are read after a step."""
+    # While the weight is searched for, it depends on the step before, as does the first one after.
+    begun, ended = searches(step, config.steps), searches(step - 1, config.steps)
+    is_needed = config.find_weight and (begun or ended)
+    return device.type == "cpu" or is_needed or (step + 1) % _STEPS_UNREAD == 0
+
+
+def read_losses(state: TrainState, config: TrainConfig) -> None:
+    """Read the losses of all steps that have not been read, in one transfer, into the history.
+
+    Raises
+    ------
+    FloatingPointError
+        If the loss of one of these steps is not finite.
+    """
+    tensors = [v for _, record in state.unread for v in record.values() if isinstance(v, Tensor)]
+    numbers = iter(torch.stack(tensors).cpu().tolist() if tensors else [])
+    for step, record in state.unread:
+        values: dict[str, float] = {}
+        for name, value in record.items():
+            number = next(numbers) if isinstance(value, Tensor) else float(value)
+            kind, _, objective = name.partition("/")
+            if kind == "free":
+                values[f"lost/{objective}"] = values[f"loss/{objective}"] - number
+            else:
+                values[name] = number
+        total = values.pop("total")
+        if not math.isfinite(total):
+            raise FloatingPointError(
+                f"the loss became {total} at step {step} with learning_rate="
+                f"{config.learning_rate:g}; try a smaller learning_rate, for instance a tenth of it"
+            )
+        state.history.add(**values)
+    state.unread.clear()
 
 
 def _follow(
@@ -233,7 +296,7 @@ def _follow(
     weight: float,
     rate: float,
     workers: Workers,
-) -> dict[str, float]:
+) -> Record:
     """Take a gradient step on a batch; return the losses, the penalty and their total."""
     for group in learner.optimizer.param_groups:
         group["lr"] = rate
@@ -246,7 +309,7 @@ def _follow(
     n_references = sum(drawn.n_references)
     reference, others = embedded[:n_references], embedded[n_references:]
     total = embedded.new_zeros(())
-    record: dict[str, Tensor | float] = {}
+    record: Record = {}
     for objective, parts in zip(objectives, drawn.parts, strict=True):
         loss, chance = _loss_of_parts(objective, parts, reference, others, config, workers)
         total = total + objective.weight * loss
@@ -260,7 +323,7 @@ def _follow(
     gradients = workers.divide(lambda k: [piece.gradients() for piece in pieces[k]])
     learner.set_gradients(gradients)
     learner.optimizer.step()
-    return {name: float(value) for name, value in record.items()}
+    return record
 
 
 @dataclass(frozen=True, eq=False)

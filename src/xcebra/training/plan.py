@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 
 from xcebra.caveats import SilentNeuronWarning, warn
 from xcebra.common.errors import InputError
+from xcebra.common.workers import available_threads
 from xcebra.data.epochs import Epochs
 from xcebra.data.labels import Label, LabelSpec, check_varies, delayed, make_label, warn_missing
 from xcebra.data.recording import Recording, chunks
@@ -292,6 +293,9 @@ def _configs(sampling: _Sampling, params: Mapping[str, Any]) -> tuple[TrainConfi
         penalty_samples=recipe.penalty_samples,
         seed=int(check_random_state(params["random_state"]).randint(2**31 - 1)),
         find_weight=weight == AUTO,
+        # A number of steps that is asked for is taken. The search for a weight has its own places
+        # in the schedule.
+        until_settled=params["steps"] is None and recipe.schedule == "one-cycle" and weight != AUTO,
     )
     # The number of steps of the decoder is scaled by the same factor as that of the encoder.
     share = train.steps / usual_steps
@@ -332,6 +336,7 @@ def _label_pairs(label: Label, epochs: Epochs, offset: int, exclude_self: bool) 
         label.valid,
         circular=label.kind == "circular",
         exclude_self=exclude_self,
+        threads=available_threads(),
     )
 
 

@@ -74,7 +74,7 @@ def weight_at(step: int, steps: int, usual: float, names: Sequence[str], rows: R
         pressure = _pressure(names, rows, last)
         held = float(np.exp(np.mean(np.log(rows["weight"][last]))))
         return _within(held / float(np.clip(pressure, 0.5, 2.0)), usual)
-    return rows["weight"][step - 1]
+    return rows["weight"][end]
 
 
 def _span(steps: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Linear layers whose matrix products use the fastest library for the processor.
+"""Matrix products by the fastest library for the processor, and linear layers that use them.
 
 For single precision on the CPU, torch uses Intel's MKL, which does not use the wide registers
 (AVX-512) of processors by other makers. Torch also contains oneDNN, which does: on an AMD EPYC of
@@ -96,7 +96,18 @@ def _is_transformed() -> bool:
 def _onednn_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     # oneDNN reads the bias as if its numbers were next to each other, whatever its strides are.
     bias = None if bias is None else bias.contiguous()
+    x, weight = _dense(x), _dense(weight)
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+def _dense(matrix: Tensor) -> Tensor:
+    """Return the matrix, copied if it is a part of a larger one.
+
+    For parts of larger matrices, oneDNN may use a slow reference implementation: a product was seen
+    to take a thousand times as long.
+    """
+    is_dense = matrix.is_contiguous() or matrix.T.is_contiguous()
+    return matrix if is_dense else matrix.contiguous()
 
 
 @functools.cache
