@@ -100,7 +100,7 @@ def _fit_decoders_again(model: XCEBRA, recording: Recording, name: str, seed: in
         replace(decided.decoder, batch_size=min(512, decided.decoder.batch_size), seed=seed),
     )
     source = model._source(labelled, {label.name: label for label in plan.labels})
-    assert source is not None  # The model has crossed decoders.
+    assert source is not None
     times = known_times(labelled.epochs, plan.labels, labelled.n_times)
     model.mixture_ = fit_crossed_mixtures(source, times)
 

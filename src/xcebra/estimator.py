@@ -699,7 +699,8 @@ class XCEBRA(JointSessions, _Embedding):
         """Test the connections of a session."""
         recording = self._recording(X)
         source = self._source(recording, self._labels(X, y, recording))
-        return self._connections(source, controls)
+        with one_thread():
+            return self._connections(source, controls)
 
     def _labels(
         self, X: Any, y: Any, recording: Recording, *, required: bool = True
@@ -730,11 +731,8 @@ class XCEBRA(JointSessions, _Embedding):
         return labels
 
     def _source(self, recording: Recording, labels: Mapping[str, Label]) -> Source | None:
-        """Collect what a map of the crossed decoders is computed from.
-
-        It is None for models of version 0.3, which have no crossed decoders.
-        """
-        if self.crossed_decoder_ is None:
+        """Collect what a map of the crossed decoders is computed from, if there are any."""
+        if self.crossed_decoder_ is None:  # a model of version 0.3
             return None
         time = self.blocks_.get("time")
         return Source(self.encoder_, self.decoder_, self.crossed_decoder_, recording, labels, time)
@@ -761,10 +759,11 @@ class XCEBRA(JointSessions, _Embedding):
         request: MapRequest,
     ) -> AttributionMap:
         """Compute the requested map of the samples at ``times``."""
-        if source is None or request.method != CROSSED:
+        if request.method != CROSSED:
             view = view_of_model(self.encoder_, self.decoder_, request.method, request.units)
             request = replace(request, axes=self._axes(request.basis, recording))
             return make_map(view, reader(self.encoder_, recording), times, names, request)
+        assert source is not None  # models without it have no such method
         return make_crossed_map(
             source,
             times,

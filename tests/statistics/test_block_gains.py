@@ -9,12 +9,12 @@ from sklearn.linear_model import Ridge
 
 from xcebra.statistics.block_gains import (
     _ROUGH_RIDGE,
+    BlockFunctions,
     Gains,
-    _block_functions,
     _HeldOutRidge,
     group_gains,
 )
-from xcebra.statistics.held_out_time import N_FOLDS, folds
+from xcebra.statistics.held_out_time import N_FOLDS, folds, stretches
 from xcebra.statistics.smooth_regression import SmoothRegression, standardised
 
 N = 4000
@@ -36,7 +36,7 @@ def test_gains_are_those_of_ridge_regressions_with_folds_held_out():
     design, roughness = slow(7, 20, n).astype(np.float32), np.geomspace(1, 100, 7)
     x = (slow(3, 21, n) + design[:, :3]).astype(np.float32)
     stretch = np.arange(n) * 20 // n
-    found = _HeldOutRidge(design, stretch, roughness).gains(x)
+    found = _HeldOutRidge(design, roughness, stretch).gains(x)
     design, x = design.astype(float), x.astype(float)
     expected = np.empty((20, 3))
     for k in range(N_FOLDS):
@@ -62,7 +62,7 @@ def test_gains_are_those_of_ridge_regressions_with_folds_held_out():
 
 def test_functions_of_a_block_are_uncorrelated_and_ordered_by_how_rough_they_are():
     block, others = slow(1, 22), slow(3, 23)
-    functions, roughness = _block_functions(block, others, "continuous", 0)
+    functions, roughness = BlockFunctions.of(block, "continuous", 0).with_products(others)
     n_main = functions.shape[1] - 6 * 3
     main = functions[:, :n_main].astype(float)
     np.testing.assert_allclose(main.T @ main / N, np.eye(n_main), atol=1e-3)
@@ -114,3 +114,18 @@ def test_a_prediction_that_is_worse_than_the_mean_is_not_used():
     total = gains.total.sum(axis=0)
     assert (gains.left <= total * (1 + 1e-9)).all()
     assert (gains.by_stretch.sum(axis=0) < 0.2 * total).all()
+
+
+def test_gains_after_shifts_are_those_of_shifted_neurons():
+    """The shared products of all shifts, against one regression for each shift."""
+    rng = np.random.default_rng(0)
+    n = 1237
+    block, others = rng.standard_normal((n, 2)), rng.standard_normal((n, 3))
+    x = rng.standard_normal((n, 5)).astype(np.float32)
+    functions = BlockFunctions.of(block, "continuous", 0).with_products(others)
+    ridge = _HeldOutRidge(*functions, stretches(n))
+    shifts = np.array([1, 77, 600, n - 1])
+    shared = ridge.shifted_gains(x, shifts)
+    for shift, gain in zip(shifts, shared, strict=True):
+        alone = ridge.gains(np.roll(x, shift, axis=0)).sum(axis=0)
+        np.testing.assert_allclose(gain, alone, rtol=1e-4, atol=1e-3)

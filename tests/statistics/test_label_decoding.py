@@ -94,9 +94,9 @@ def test_the_whole_decoding_is_that_of_a_dense_reference():
     y = y - y.mean()
     drift = _drift_basis(400).astype(float)
     plain, without = -np.inf, np.full(6, -np.inf)
-    for width, features in _features(rec, times, 1, rng):
+    for width, make_features in _features(rec, times, 1, rng):
         folds = make_folds(times, width - 1)
-        features = features.astype(float)
+        features = make_features().astype(float)
         clean = features - drift @ (drift.T @ features)
         for ridge in RIDGES:
             plain = max(plain, dense_r2(features, y, folds, ridge))

@@ -284,35 +284,3 @@ def test_twice_the_median_p_is_rarely_small_where_there_is_nothing():
         z = np.sqrt(shared) * common + np.sqrt(1 - shared) * own
         fits = [connections(np.zeros(20_000), np.ones(20_000), stats.norm.sf(each)) for each in z]
         assert (merged(fits).p_values <= 0.05).mean() <= 0.055
-
-
-def test_gains_after_shifts_are_those_of_shifted_neurons():
-    """The shared products of all shifts, against one regression for each shift."""
-    from xcebra.statistics.block_gains import BlockFunctions, _HeldOutRidge
-    from xcebra.statistics.held_out_time import stretches
-
-    rng = np.random.default_rng(0)
-    n = 1237
-    block, others = rng.standard_normal((n, 2)), rng.standard_normal((n, 3))
-    x = rng.standard_normal((n, 5)).astype(np.float32)
-    functions = BlockFunctions.of(block, "continuous", 0).with_products(others)
-    ridge = _HeldOutRidge(*functions, stretches(n))
-    shifts = np.array([1, 77, 600, n - 1])
-    shared = ridge.shifted_gains(x, shifts)
-    for shift, gain in zip(shifts, shared, strict=True):
-        alone = ridge.gains(np.roll(x, shift, axis=0)).sum(axis=0)
-        np.testing.assert_allclose(gain, alone, rtol=1e-4, atol=1e-3)
-
-
-def test_functions_of_a_block_are_uncorrelated_in_single_precision():
-    from xcebra.statistics.block_gains import BlockFunctions
-
-    rng = np.random.default_rng(1)
-    block = np.cumsum(rng.standard_normal((5000, 2)), axis=0)
-    own = BlockFunctions.of(block, "continuous", 0)
-    components = own.components.astype(np.float64)
-    inner = components.T @ components / len(components)
-    # Rough functions have up to 1e-4 of the largest variance, and as much larger errors.
-    assert np.abs(inner[:20, :20] - np.eye(20)).max() < 1e-3
-    assert np.abs(components.mean(axis=0)).max() < 1e-3
-    assert (np.diff(own.roughness) >= 0).all()
