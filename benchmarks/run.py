@@ -99,7 +99,8 @@ def bench_positives(recording: xcebra.Recording) -> dict[str, Any]:
     labels = np.ascontiguousarray(recording.labels["z2"])
     rng = np.random.default_rng(0)
     started = time.perf_counter()
-    pairs = NearestLabel(labels, Epochs.check(None, len(labels)), 1)
+    threads = torch.get_num_threads()  # as in training
+    pairs = NearestLabel(labels, Epochs.check(None, len(labels)), 1, threads=threads)
     build = time.perf_counter() - started
     reference = rng.integers(len(labels), size=BATCH)
     theirs = cebra_side.LabelPositives(labels.astype(np.float32), seed=0)
