@@ -49,6 +49,20 @@ def rows():
                 "file": {"left_out": "there is no network"},
             },
         },
+        "core": {
+            **MADE,
+            "infonce": {"ours_s": 0.01, "cebra_s": 0.5, "ratio": 50.0},
+            "label_positives": {"ours_s": 0.004, "cebra_s": 3.0, "ratio": 750.0},
+            "training_step": {
+                recipe: {
+                    "ours_s": 0.04,
+                    "cebra_s": 4.0,
+                    "ratio": 100.0,
+                    "matrix_product_share": 0.4,
+                }
+                for recipe in ("xcebra", "paper")
+            },
+        },
         "neighbours": {**MADE, "turns": 3, "sizes": {"10 x 2": {"this version": neighbour}}},
         "products": {
             **MADE,
