@@ -134,11 +134,15 @@ def two_fits(package: Path, size: Size) -> tuple[float, float]:
 
 
 def bench_neighbours(
-    other: Path | None = None, small: bool = False, turns: int = _TURNS
+    other: Path | None = None,
+    small: bool = False,
+    turns: int = _TURNS,
+    only: str | None = None,
 ) -> dict[str, Any]:
-    """Measure both parts for all sizes and versions."""
+    """Measure both parts for all sizes, or ``only`` one, and all versions."""
     packages = {"this version": HERE} | ({"other version": other} if other else {})
     sizes = _SMALL if small else _SIZES
+    sizes = sizes if only is None else {only: sizes[only]}
     for package in packages.values():
         fit_beside(package, (2000, 15, 20), None)  # compiles what is not on disk yet
     results: dict[str, Any] = {}
@@ -185,11 +189,12 @@ def main() -> None:
     parser.add_argument("--other", type=Path, help="folder of another version's package")
     parser.add_argument("--turns", type=int, default=_TURNS, help="repetitions")
     parser.add_argument("--small", action="store_true", help="a small fit; nothing is written")
+    parser.add_argument("--size", choices=_SIZES, help="one size only")
     arguments = parser.parse_args()
     other = arguments.other.resolve() if arguments.other else None
     if other is not None and not (other / "xcebra" / "__init__.py").is_file():
         parser.error(f"there is no package xcebra in {str(other)!r}")
-    results = bench_neighbours(other, arguments.small, arguments.turns)
+    results = bench_neighbours(other, arguments.small, arguments.turns, arguments.size)
     report_neighbours(results)
     if not arguments.small:
         add_row("neighbours", {**provenance(), **results})
