@@ -27,10 +27,16 @@ _WAYS = {"package": "written out", "autograd": "autograd", "compiled": "`torch.c
 
 
 def last_row(name: str, folder: Path = RESULTS) -> dict[str, Any] | None:
-    """The last line of a file of results. None if there is no such file."""
+    """The last line of a file of results. None if there is no such file.
+
+    If some recordings were measured again alone, they replace those of earlier lines.
+    """
     path = folder / f"{name}.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return json.loads(lines[-1]) if lines else None
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if not rows:
+        return None
+    recordings = {key: value for row in rows for key, value in row.get("recordings", {}).items()}
+    return {**rows[-1], **({"recordings": recordings} if recordings else {})}
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

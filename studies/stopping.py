@@ -1,9 +1,8 @@
 """Does it cost quality that training stops when it has settled?
 
 Fits every recording twice with each seed: with all steps of the schedule, and until training has
-settled, with a decoder that takes fewer steps for short recordings. Compares the maps and the calls
-with what is known: the wiring of simulations, areas of neurons, and neurons of other animals that
-were added to real recordings.
+settled. Compares the maps and the calls with what is known: the wiring of simulations, areas of
+neurons, and neurons of other animals that were added to real recordings.
 
 The real recordings are in the folder that the environment variable XCEBRA_REAL_DATA names.
 """

@@ -38,12 +38,6 @@ from xcebra.training.timescale import Series, choose_offset, choose_temperature,
 
 # Largest number of neurons that a warning lists by name.
 _FEW_NAMES = 10
-# Batch size of the decoder; not tuned. Of a short recording, the decoder sees every sample at most
-# this many times, in at least this many steps. With 1,000 steps in place of 1,500, maps of short
-# recordings are the same within the differences between seeds (docs/recipe.md, "When training
-# stops").
-_DECODER_BATCH = 1024
-_MOST_PASSES, _LEAST_DECODER_STEPS = 100, 1000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -304,14 +298,10 @@ def _configs(sampling: _Sampling, params: Mapping[str, Any]) -> tuple[TrainConfi
         until_settled=params["steps"] is None and recipe.schedule == "one-cycle" and weight != AUTO,
     )
     # The number of steps of the decoder is scaled by the same factor as that of the encoder.
-    decoder_steps = max(1, round(recipe.decoder_steps * train.steps / usual_steps))
-    batch_size = min(_DECODER_BATCH, training.size)
-    if train.until_settled:
-        most = max(_LEAST_DECODER_STEPS, _MOST_PASSES * training.size // batch_size)
-        decoder_steps = min(decoder_steps, most)
+    share = train.steps / usual_steps
     decoder = DecoderConfig(
-        steps=decoder_steps,
-        batch_size=batch_size,
+        steps=max(1, round(recipe.decoder_steps * share)),
+        batch_size=min(1024, training.size),
         learning_rate=recipe.decoder_learning_rate,
         seed=train.seed,
     )
