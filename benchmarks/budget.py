@@ -232,7 +232,7 @@ def main() -> None:
     results = bench_budget(arguments.small, arguments.only, not arguments.no_peers)
     report_budget(results)
     # The table of the documentation needs all recordings.
-    if not (arguments.small or arguments.only or arguments.no_peers):
+    if not (arguments.small or arguments.no_peers):
         add_row("budget", {**provenance(), **results})
 
 
