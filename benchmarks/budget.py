@@ -231,7 +231,6 @@ def main() -> None:
     arguments = parser.parse_args()
     results = bench_budget(arguments.small, arguments.only, not arguments.no_peers)
     report_budget(results)
-    # The table of the documentation needs all recordings.
     if not (arguments.small or arguments.no_peers):
         add_row("budget", {**provenance(), **results})
 
